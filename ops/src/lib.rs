@@ -1,0 +1,3 @@
+//! What operators touch: configuration, command line, status, events, metrics.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,26 @@
+//! What nodes agree on: one state machine per resource, without clock, socket, file or thread.
+//!
+//! [`Resource::step`] is the one way in and a list of [`Effect`]s the one way out. The daemon and the simulation
+//! run the very same machine.
+
+#![forbid(unsafe_code)]
+
+mod effect;
+mod input;
+mod packet;
+mod state;
+mod status;
+
+pub use effect::{DiskRequest, Effect, Event, Refusal};
+pub use input::{DiskAnswer, DiskError, DiskOp, Input, LinkId, OperatorRequest, Verb};
+pub use packet::{AckMode, Packet, Sequence};
+pub use state::{ConnectionState, DiskState, ReplicationState, Role};
+pub use status::{ConnectionStatus, DeviceStatus, PeerDeviceStatus, ResourceStatus};
+
+/// A node of the cluster, 0 to 31.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u8);
+
+/// A moment: the time since the node started. Only shells read clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(pub std::time::Duration);

@@ -1,0 +1,101 @@
+//! A picture of a resource for operators: the keys of `drbdsetup status --json`.
+
+use block::VolumeNumber;
+
+use crate::{AckMode, ConnectionState, DiskState, NodeId, ReplicationState, Role};
+
+/// A resource.
+#[derive(Clone, Debug)]
+pub struct ResourceStatus {
+    /// Its name.
+    pub name: String,
+    /// This node.
+    pub node: NodeId,
+    /// This node's role.
+    pub role: Role,
+    /// Whether commands are held because they may not be answered now.
+    pub suspended: bool,
+    /// Its volumes on this node.
+    pub devices: Vec<DeviceStatus>,
+    /// Its peers.
+    pub connections: Vec<ConnectionStatus>,
+}
+
+/// A volume on this node.
+#[derive(Clone, Debug)]
+pub struct DeviceStatus {
+    /// The volume.
+    pub volume: VolumeNumber,
+    /// The local disk.
+    pub disk_state: DiskState,
+    /// Whether this node is diskless by intent.
+    pub client: bool,
+    /// Whether the node has quorum.
+    pub quorum: bool,
+    /// In bytes.
+    pub size: u64,
+    /// Bytes read from the local disk.
+    pub read: u64,
+    /// Bytes written to the local disk.
+    pub written: u64,
+    /// Transactions of the activity log.
+    pub al_writes: u64,
+    /// Writes of the bitmap.
+    pub bm_writes: u64,
+    /// Commands of initiators that are not answered yet.
+    pub upper_pending: u64,
+    /// Operations of the local disk that have not ended yet.
+    pub lower_pending: u64,
+    /// The generation of the data, of 64 bits; 0 where there is none.
+    pub generation: u64,
+}
+
+/// A peer.
+#[derive(Clone, Debug)]
+pub struct ConnectionStatus {
+    /// The peer.
+    pub peer: NodeId,
+    /// The connection.
+    pub state: ConnectionState,
+    /// The peer's role.
+    pub peer_role: Role,
+    /// The acknowledgement mode of writes to it.
+    pub protocol: AckMode,
+    /// Whether its send queue is over its bound.
+    pub congested: bool,
+    /// Bytes of application writes sent and not acknowledged.
+    pub ap_in_flight: u64,
+    /// Bytes of resync sent and not acknowledged.
+    pub rs_in_flight: u64,
+    /// Its replicas.
+    pub peer_devices: Vec<PeerDeviceStatus>,
+}
+
+/// A peer's replica of a volume.
+#[derive(Clone, Debug)]
+pub struct PeerDeviceStatus {
+    /// The volume.
+    pub volume: VolumeNumber,
+    /// What happens between it and ours.
+    pub replication_state: ReplicationState,
+    /// The peer's disk.
+    pub peer_disk_state: DiskState,
+    /// Whether the peer is diskless by intent.
+    pub peer_client: bool,
+    /// Whether a resync is held up.
+    pub resync_suspended: bool,
+    /// Bytes received from it.
+    pub received: u64,
+    /// Bytes sent to it.
+    pub sent: u64,
+    /// Bytes that differ, as far as known.
+    pub out_of_sync: u64,
+    /// Requests sent to it that are not answered yet.
+    pub pending: u64,
+    /// Requests received from it that are not answered yet.
+    pub unacked: u64,
+    /// How much of the volume is known to be equal, 0 to 100.
+    pub percent_in_sync: f64,
+    /// Seconds until a running resync ends, where that can be told.
+    pub estimated_seconds_to_finish: Option<u64>,
+}

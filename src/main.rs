@@ -1,0 +1,3 @@
+//! Evenkeel's daemon and command line.
+
+fn main() {}

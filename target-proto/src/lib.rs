@@ -1,0 +1,3 @@
+//! What initiators and hosts speak, as bytes and state machines without I/O.
+
+#![forbid(unsafe_code)]
