@@ -1,3 +1,3 @@
-//! Evenkeel's daemon and command line.
+//! Evenkeel's command line.
 
 fn main() {}

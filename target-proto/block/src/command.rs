@@ -69,7 +69,7 @@ pub enum Command {
     OrWrite {
         /// Where.
         extent: Extent,
-        /// What is ORed in, `extent.len` bytes.
+        /// What is combined with it, `extent.len` bytes.
         data: Bytes,
         /// Force unit access: stable before the command completes.
         fua: bool,

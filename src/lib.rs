@@ -1,0 +1,8 @@
+//! Evenkeel's shells: what owns sockets, disks, clocks and threads. What they do is decided by the pure crates.
+//!
+//! Start reading at [`daemon`]; `docs/architecture.md` draws the route of a write.
+
+pub mod daemon;
+pub mod local;
+pub mod shard;
+pub mod volume;

@@ -1,0 +1,43 @@
+//! A resource on its shard: the handle that front ends submit commands to, and the task behind it.
+
+mod export;
+mod waiting;
+
+use std::rc::Rc;
+
+use block::{Command, VolumeNumber};
+use replication::Input;
+
+pub use export::{Control, Export, Report, SessionReport};
+pub use waiting::{Completions, Waiting};
+
+use crate::local::Queue;
+
+/// What a resource's task takes in, in batches.
+pub type Mailbox = Queue<Input>;
+
+/// A way to give commands to a resource. It lives on the resource's shard.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    mailbox: Rc<Mailbox>,
+    waiting: Rc<Waiting>,
+}
+
+impl Handle {
+    /// A handle to the task that drains `mailbox` and completes through `waiting`.
+    #[must_use]
+    pub const fn new(mailbox: Rc<Mailbox>, waiting: Rc<Waiting>) -> Self {
+        Self { mailbox, waiting }
+    }
+
+    /// Submits a command. Its status arrives in `completions` under `tag`, once.
+    pub fn submit(&self, volume: VolumeNumber, command: Command, completions: &Rc<Completions>, tag: u64) {
+        let id = self.waiting.expect(completions, tag);
+        self.mailbox.push(Input::Command { volume, id, command });
+    }
+
+    /// Tells how many sessions use the resource now.
+    pub fn sessions(&self, count: u32) {
+        self.mailbox.push(Input::Sessions { count });
+    }
+}

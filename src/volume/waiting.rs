@@ -1,0 +1,73 @@
+//! Who gets the answer: commands that are with a resource, and where their statuses go.
+
+use std::{cell::RefCell, rc::Rc};
+
+use block::{CommandId, Status};
+use slab::Slab;
+
+use crate::local::Queue;
+
+/// Statuses on their way to one connection, each with the tag that the connection gave.
+pub type Completions = Queue<(u64, Status)>;
+
+/// The commands that a resource has not answered yet.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    places: RefCell<Slab<Place>>,
+}
+
+#[derive(Debug)]
+struct Place {
+    completions: Rc<Completions>,
+    tag: u64,
+}
+
+impl Waiting {
+    /// Names a new command whose status goes to `completions` under `tag`.
+    pub fn expect(&self, completions: &Rc<Completions>, tag: u64) -> CommandId {
+        let place = Place { completions: Rc::clone(completions), tag };
+        CommandId(self.places.borrow_mut().insert(place) as u64)
+    }
+
+    /// Delivers a status. The name may be given again from now on.
+    ///
+    /// # Panics
+    /// When no such command is waiting: the core completes each command once.
+    pub fn complete(&self, id: CommandId, status: Status) {
+        let key = usize::try_from(id.0).expect("the name came from a usize");
+        let place = self.places.borrow_mut().remove(key);
+        place.completions.push((place.tag, status));
+    }
+
+    /// How many commands wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.borrow().len()
+    }
+
+    /// Whether no command waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.borrow().is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each command's status reaches the connection that sent it, under its tag, in whatever order they end.
+    #[test]
+    fn statuses_find_their_connection() {
+        let (waiting, first, second) = (Waiting::default(), Rc::default(), Rc::default());
+        let (a, b) = (waiting.expect(&first, 7), waiting.expect(&second, 9));
+        waiting.complete(b, Status::Miscompare { offset: 1 });
+        waiting.complete(a, Status::Done);
+        let (mut of_first, mut of_second) = (Vec::new(), Vec::new());
+        first.take_now(&mut of_first);
+        second.take_now(&mut of_second);
+        assert_eq!(of_first, [(7, Status::Done)]);
+        assert_eq!(of_second, [(9, Status::Miscompare { offset: 1 })]);
+        assert!(waiting.is_empty());
+    }
+}
