@@ -5,7 +5,8 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::{
-    ConnectionState, DiskOp, DiskState, Instant, LinkId, NodeId, OperatorRequest, Packet, ReplicationState, Role,
+    ConnectionState, DiskOp, DiskState, Instant, LinkId, NodeId, OperatorRequest, Packet, ReplicationState,
+    Role,
 };
 
 /// Something to do, in the order given.
