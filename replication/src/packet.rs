@@ -170,6 +170,8 @@ pub enum Packet {
         extent: Extent,
         /// The bytes.
         data: Payload,
+        /// How far the source had seen the order when it read them.
+        sequence: Sequence,
     },
     /// Bytes for the SyncTarget that are all zeros.
     SyncZeroes {
@@ -177,6 +179,8 @@ pub enum Packet {
         volume: VolumeNumber,
         /// Which bytes.
         extent: Extent,
+        /// How far the source had seen the order when it read them.
+        sequence: Sequence,
     },
     /// The source could not read them.
     SyncFailed {
@@ -206,6 +210,8 @@ pub enum Packet {
         request: u64,
         /// Whether the sender consents.
         granted: bool,
+        /// The highest place in the order that the sender has seen.
+        sequence: Sequence,
     },
     /// Changes are acknowledged by this mode from here on. The Primary loosens the mode of its changes only
     /// after the answer.
