@@ -17,5 +17,5 @@ pub use identity::{
 };
 pub use response::{Response, ScsiStatus};
 pub use sense::{Additional, Field, Sense, SenseFormat, SenseKey};
-pub use step::{Continuation, Step, TargetEffect, Transfer};
+pub use step::{Continuation, Request, Step, TargetEffect, Transfer};
 pub use target::{NoSuchUnit, Reset, Target};

@@ -1,6 +1,6 @@
-//! What a command needs next: nothing more, or work of somebody else.
+//! A command as it comes, and what it needs next: nothing more, or work of somebody else.
 
-use block::{Command, VolumeNumber};
+use block::{Command, Payload, VolumeNumber};
 use bytes::Bytes;
 
 use super::{NexusId, Response};
@@ -13,6 +13,23 @@ pub struct Transfer {
     pub data_in: u32,
     /// Exactly this many from the initiator, in bytes.
     pub data_out: u32,
+}
+
+/// A command that an initiator sent.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// Who sent it.
+    pub nexus: NexusId,
+    /// The LUN field as it stands in the PDU.
+    pub lun: u64,
+    /// The CDB. One of fewer than 16 bytes is padded to 16.
+    pub cdb: &'a [u8],
+    /// What the initiator sent of the [`Transfer::data_out`] that the CDB says it moves: less where it said that it
+    /// would send less, never more.
+    pub data_out: Payload,
+    /// How many bytes the initiator said that it would send, whatever the CDB says (iSCSI's Expected Data Transfer
+    /// Length of a write). Some commands fail when it is not what the CDB says.
+    pub data_out_expected: u32,
 }
 
 /// What comes next for a command.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use block::{Payload, Status, VolumeNumber};
+use block::{Status, VolumeNumber};
 use thiserror::Error;
 
 use super::{
-    Additional, Continuation, InitiatorPort, NexusId, PathState, PortGroup, Response, Sense, SenseFormat,
-    Step, TargetEffect, TargetIdentity, Transfer, UnitConfig,
+    Additional, Continuation, InitiatorPort, NexusId, PathState, PortGroup, Request, Response, Sense,
+    SenseFormat, Step, TargetEffect, TargetIdentity, Transfer, UnitConfig,
 };
 
 /// Whom a reset is for (SAM-5 6.3.3, 7).
@@ -72,17 +72,9 @@ impl Target {
         Transfer::default()
     }
 
-    /// Starts a command. `cdb` has at least 16 bytes, shorter CDBs are padded. `data_out` holds what the initiator
-    /// sent of [`Transfer::data_out`].
-    pub fn start(
-        &mut self,
-        _nexus: NexusId,
-        lun: u64,
-        _cdb: &[u8],
-        _data_out: Payload,
-        _effects: &mut Vec<TargetEffect>,
-    ) -> Step {
-        let code = match self.volume(lun) {
+    /// Starts a command that may run now and whose data is here.
+    pub fn start(&mut self, request: Request<'_>, _effects: &mut Vec<TargetEffect>) -> Step {
+        let code = match self.volume(request.lun) {
             Some(_) => Additional::INVALID_OPERATION_CODE,
             None => Additional::UNSUPPORTED_LUN,
         };
