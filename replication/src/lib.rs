@@ -5,15 +5,17 @@
 
 #![forbid(unsafe_code)]
 
+mod config;
 mod effect;
 mod input;
 mod packet;
 mod state;
 mod status;
 
+pub use config::{Found, NodeSet, PeerConfig, Quorum, ReadBalancing, ResourceConfig, VolumeConfig};
 pub use effect::{DiskRequest, Effect, Event, Refusal};
 pub use input::{DiskAnswer, DiskError, DiskOp, Input, LinkId, OperatorRequest, Verb};
-pub use packet::{AckMode, Packet, Sequence};
+pub use packet::{AckMode, Farewell, Generation, Lineage, NodeState, Packet, Sequence, VolumeState};
 pub use state::{ConnectionState, DiskState, ReplicationState, Role};
 pub use status::{ConnectionStatus, DeviceStatus, PeerDeviceStatus, ResourceStatus};
 

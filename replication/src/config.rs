@@ -1,0 +1,156 @@
+//! What a resource is made of, as the shell read it from the configuration and from the disks.
+
+use std::{fmt, time::Duration};
+
+use block::VolumeNumber;
+use bytes::Bytes;
+
+use crate::{AckMode, NodeId};
+
+/// Some of the 32 nodes of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeSet(pub u32);
+
+impl NodeSet {
+    /// No node.
+    pub const EMPTY: Self = Self(0);
+
+    /// Whether the node is one of them.
+    #[must_use]
+    pub const fn contains(self, node: NodeId) -> bool {
+        node.0 < 32 && self.0 & (1 << node.0) != 0
+    }
+
+    /// These and one more.
+    #[must_use]
+    pub const fn with(self, node: NodeId) -> Self {
+        Self(self.0 | 1 << (node.0 & 31))
+    }
+
+    /// These without one.
+    #[must_use]
+    pub const fn without(self, node: NodeId) -> Self {
+        Self(self.0 & !(1 << (node.0 & 31)))
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those that are in both sets.
+    #[must_use]
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Each of them, in order.
+    pub fn iter(self) -> impl Iterator<Item = NodeId> {
+        (0..32).map(NodeId).filter(move |&node| self.contains(node))
+    }
+}
+
+impl FromIterator<NodeId> for NodeSet {
+    fn from_iter<T: IntoIterator<Item = NodeId>>(nodes: T) -> Self {
+        nodes.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
+impl fmt::Display for NodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(|node| node.0)).finish()
+    }
+}
+
+/// What a resource is made of.
+#[derive(Clone, Debug)]
+pub struct ResourceConfig {
+    /// The resource's name.
+    pub name: String,
+    /// Tells clusters apart: a hash of the cluster's name.
+    pub cluster: u64,
+    /// This node.
+    pub node: NodeId,
+    /// The other nodes.
+    pub peers: Vec<PeerConfig>,
+    /// The volumes, in the order of their numbers.
+    pub volumes: Vec<VolumeConfig>,
+    /// Whether the first command of an initiator promotes the node.
+    pub auto_promote: bool,
+    /// Who may write.
+    pub quorum: Quorum,
+    /// Which replica serves a read.
+    pub read_balancing: ReadBalancing,
+    /// How long a promotion waits for the peers' answers.
+    pub promotion_timeout: Duration,
+}
+
+/// Another node.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// Its id.
+    pub node: NodeId,
+    /// Its name, for messages.
+    pub name: String,
+    /// How changes sent to it are acknowledged.
+    pub protocol: AckMode,
+}
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub struct VolumeConfig {
+    /// Its number.
+    pub number: VolumeNumber,
+    /// Its size in bytes, a multiple of 4096.
+    pub size: u64,
+    /// The size of its logical blocks, in bytes.
+    pub block_size: u32,
+    /// The nodes with a disk for it.
+    pub disks: NodeSet,
+}
+
+/// Who may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quorum {
+    /// Whoever has the data.
+    Off,
+    /// More than half of the diskful nodes, or half of them and the tiebreakers' majority.
+    Majority,
+}
+
+impl Quorum {
+    /// What holds where the configuration says nothing: majority from three nodes up.
+    #[must_use]
+    pub const fn default_for(nodes: usize) -> Self {
+        if nodes >= 3 { Self::Majority } else { Self::Off }
+    }
+}
+
+/// Which replica serves a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadBalancing {
+    /// The local one where it is good, else the least busy.
+    #[default]
+    PreferLocal,
+    /// The least busy of all good ones.
+    LeastPending,
+}
+
+/// What the shell found of the metadata of a local disk.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// The file was created just now, or its metadata was: nothing was ever written, every byte is equal on all
+    /// such replicas.
+    Fresh,
+    /// The whole metadata area, [`crate::metadata_len`] bytes.
+    Metadata(Bytes),
+    /// There should be a disk, but it cannot be used.
+    Unusable,
+}
