@@ -12,6 +12,7 @@ mod resource;
 mod scope;
 mod secret;
 mod topology;
+mod values;
 
 use std::{cell::RefCell, path::Path, str};
 

@@ -10,7 +10,7 @@ use nom::{
     sequence::preceded,
 };
 
-use super::{model::Address, scope::Fault};
+use super::{model::Address, values::Fault};
 
 /// A name of a cluster, node or resource: it appears in file names, metrics and IQNs.
 pub(super) fn plain(name: &str) -> Result<(), Fault> {
@@ -83,6 +83,9 @@ pub(super) fn address(text: &str) -> Result<Address, Fault> {
     let Some((host, port)) = text.rsplit_once(':') else {
         return Err(Fault::new(format!("\"{}\" is not an address with a port", text.escape_debug()), FORMS));
     };
+    if host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() {
+        return Err(port_fault(text));
+    }
     let numeric = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if numeric || !is_host(host) {
         return Err(Fault::new(format!("\"{}\" is not an address", text.escape_debug()), FORMS));

@@ -16,8 +16,9 @@ use super::{
         ResourceOptions, Volume,
     },
     names,
-    scope::{At, Fault, Scope, choice, named, path, size, small_size, text, time, truth, whole},
+    scope::{At, Scope},
     topology::Ids,
+    values::{Fault, choice, named, path, size, small_size, text, time, truth, whole},
 };
 
 pub(super) fn resources(root: &Scope<'_>, base: &Path, nodes: &[Node], ids: &Ids) -> Vec<Resource> {
@@ -92,15 +93,17 @@ impl Reader<'_> {
         let shown = format!("{resource}/{}", number.as_ref().map_or(0, |number| number.value));
         let disks = self.paths(scope, "disks", &shown);
         let metadata = self.paths(scope, "metadata", &shown);
-        if scope.has("disks") && disks.is_empty() && scope.map("disks", |_, _| Ok(())).is_empty() {
+        let diskful = scope.names("disks");
+        if diskful.as_ref().is_some_and(Vec::is_empty) {
             let message = "no node has a disk for this volume";
             scope.problems().error(&scope.span, message, "write disks = { NODE = \"PATH\" }");
         }
-        for (id, at) in &metadata {
-            if !disks.contains_key(id) {
-                let message = "metadata of a node that has no disk for this volume";
-                scope.problems().error(&at.span, message, "name the node in `disks` too, or remove it here");
-            }
+        let lacks_disk = |node: &&At<&str>| {
+            diskful.as_ref().is_some_and(|diskful| diskful.iter().all(|diskful| diskful.value != node.value))
+        };
+        for node in scope.names("metadata").iter().flatten().filter(lacks_disk) {
+            let message = format!("`{}` has no disk for this volume", node.value.escape_debug());
+            scope.problems().error(&node.span, message, "name it in `disks` too, or remove it here");
         }
         Some(Volume {
             number: VolumeNumber(u16::try_from(number?.value).expect("checked to be at most LUN_MAX")),

@@ -13,7 +13,8 @@ use super::{
     keys,
     model::{Address, Advertise, Cluster, Node, Tls},
     names,
-    scope::{At, Fault, Scope, address, named, path, text, whole},
+    scope::{At, Scope},
+    values::{Fault, address, named, path, text, whole},
 };
 
 pub(super) fn cluster(root: &Scope<'_>, base: &Path) -> Option<Cluster> {
