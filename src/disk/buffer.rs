@@ -126,7 +126,10 @@ impl AsRef<[u8]> for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("room", &self.room()).field("filled", &self.filled).finish()
+        f.debug_struct("Buffer")
+            .field("room", &self.room())
+            .field("filled", &self.filled)
+            .finish_non_exhaustive()
     }
 }
 

@@ -64,6 +64,11 @@ pub(super) struct Label {
 }
 
 impl Label {
+    /// The label of a backing with this layout.
+    pub(super) const fn of(layout: &Layout) -> Self {
+        Self { data_len: layout.data_len, area_len: layout.area_len }
+    }
+
     /// The label as it stands on disk: magic, version, and the fields, big-endian; a CRC32C in the last four bytes.
     pub(super) fn encode(self) -> [u8; LABEL_LEN] {
         let mut bytes = [0; LABEL_LEN];

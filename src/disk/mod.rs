@@ -14,11 +14,23 @@
 //! that can do `O_DIRECT`; a few threads for the rest, and everywhere `io_uring` is forbidden. Both run the same
 //! operations.
 
+mod backing;
+mod blocking;
 mod buffer;
+mod creation;
+mod guard;
+mod handle;
+mod in_flight;
 mod layout;
+mod operation;
+mod ring;
+mod uring;
 
+pub use backing::{Backing, OpenError};
 pub use buffer::{ALIGNMENT, Buffer, KEPT_MAX};
+pub use handle::{Access, Disk};
 pub use layout::{HEAD_LEN, LabelError, PEERS_MAX, metadata_len};
+pub use ring::{ENGINE_VARIABLE, Engine, EngineError, Ring};
 
 use std::path::PathBuf;
 
