@@ -111,7 +111,7 @@ impl Target {
                 image::create_if_missing(&spec.dir.join(IMAGE), spec.size_bytes)?;
                 let mut command = pinned(Path::new("tgtd"), spec.core);
                 command
-                    .args(["-f", "-C", &portal.port().to_string(), "--iscsi"])
+                    .args(["-f", "-C", &control_port(portal), "--iscsi"])
                     .arg(format!("portal={portal}"));
                 command
             }
@@ -131,6 +131,8 @@ impl Target {
         let image = image.to_string_lossy();
         self.tgtadm(&["--op", "new", "--mode", "target", "--tid", "1", "-T", IQN])?;
         self.tgtadm(&["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &image])?;
+        let thin = ["--lun", "1", "--params", "thin_provisioning=1"];
+        self.tgtadm(&[&["--op", "update", "--mode", "logicalunit", "--tid", "1"], &thin[..]].concat())?;
         for digest in ["HeaderDigest", "DataDigest"] {
             self.tgtadm(&[
                 "--op",
@@ -154,7 +156,7 @@ impl Target {
 
     fn tgtadm(&self, arguments: &[&str]) -> Result<()> {
         let output = Command::new("tgtadm")
-            .args(["-C", &self.portal.port().to_string(), "--lld", "iscsi"])
+            .args(["-C", &control_port(self.portal), "--lld", "iscsi"])
             .args(arguments)
             .output()
             .context("cannot run tgtadm; install the package tgt")?;
@@ -205,6 +207,11 @@ impl Target {
         let login = self.spec.chap.as_ref().map(|chap| format!("{}%{}@", chap.user, chap.secret));
         format!("iscsi://{}{}/{IQN}/{}", login.unwrap_or_default(), self.portal, self.lun())
     }
+}
+
+/// The number that pairs a `tgtd` with its `tgtadm`: at most 15 bits.
+fn control_port(portal: SocketAddr) -> String {
+    (portal.port() & 0x7fff).to_string()
 }
 
 fn pinned(program: &Path, core: Option<u32>) -> Command {
