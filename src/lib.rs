@@ -3,6 +3,7 @@
 //! Start reading at [`daemon`]; `docs/architecture.md` draws the route of a write.
 
 pub mod daemon;
+pub mod disk;
 pub mod local;
 pub mod shard;
 pub mod volume;

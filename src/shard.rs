@@ -10,7 +10,7 @@ use tokio::{
     task::{JoinHandle, spawn_local},
 };
 
-use crate::volume::Export;
+use crate::{disk::Ring, volume::Export};
 
 /// Something to do on a shard's thread. It may `spawn_local`.
 type Job = Box<dyn FnOnce(&Rc<Local>) + Send>;
@@ -44,18 +44,15 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Starts a shard's thread: with a runtime that also drives `io_uring` where the kernel allows it.
+    /// Starts a shard's thread: with a runtime that also drives `io_uring` where `ring` allows it, and that does not
+    /// end before the disk operations of its thread.
     ///
     /// # Errors
     /// When the thread or its runtime cannot be made.
-    pub fn start(number: usize, uring: bool) -> io::Result<(Self, thread::JoinHandle<()>)> {
+    pub fn start(number: usize, ring: Ring) -> io::Result<(Self, thread::JoinHandle<()>)> {
         let (jobs, queue) = mpsc::channel(JOBS_MAX);
         let thread = thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
-            if uring {
-                tokio_uring::start(run(queue));
-            } else {
-                block_on_plain(run(queue));
-            }
+            ring.block_on(run(queue));
         })?;
         Ok((Self { jobs }, thread))
     }
@@ -72,14 +69,6 @@ async fn run(mut queue: mpsc::Receiver<Job>) {
     while let Some(job) = queue.recv().await {
         job(&local);
     }
-}
-
-fn block_on_plain(future: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime needs an epoll and an eventfd, which a process that got this far has");
-    tokio::task::LocalSet::new().block_on(&runtime, future);
 }
 
 /// Runs a task on this shard and tells when it has ended.

@@ -143,6 +143,8 @@ pub struct NetOptions {
     pub ping_timeout: Duration,
     /// The longest pause between two attempts to connect.
     pub connect_int: Duration,
+    /// How much of a peer's writes may wait here, in buffers of 4096 bytes.
+    pub max_buffers: u32,
     /// The socket's send buffer, in bytes; 0: the system decides.
     pub sndbuf_size: u32,
     /// The socket's receive buffer, in bytes; 0: the system decides.
@@ -332,6 +334,7 @@ impl Default for NetOptions {
             ping_int: Duration::from_secs(1),
             ping_timeout: Duration::from_millis(500),
             connect_int: Duration::from_secs(1),
+            max_buffers: 8192,
             sndbuf_size: 0,
             rcvbuf_size: 0,
         }

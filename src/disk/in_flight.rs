@@ -1,0 +1,125 @@
+//! The operations of one disk from their submission to their answer.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use replication::{DiskAnswer, DiskError, DiskOp, Input};
+use tokio::sync::Notify;
+
+use super::{
+    guard::{BlockAt, Guard},
+    operation::{Operation, Outcome},
+    ring,
+};
+use crate::volume::Mailbox;
+
+/// What an engine hands back with an operation's outcome.
+#[derive(Debug)]
+pub(super) struct Tag {
+    op: DiskOp,
+    /// Whether success promises that bytes are stable.
+    stable: bool,
+    /// The device blocks that it changes in part.
+    blocks: Vec<BlockAt>,
+}
+
+/// The operations of one disk that have no answer yet.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    mailbox: Rc<Mailbox>,
+    count: Cell<usize>,
+    none: Notify,
+    /// What the disk answers to everything since it lost bytes that it had reported as written.
+    failed: Cell<Option<DiskError>>,
+    guard: RefCell<Guard<(Tag, Operation)>>,
+}
+
+impl InFlight {
+    pub(super) const fn new(mailbox: Rc<Mailbox>) -> Self {
+        Self {
+            mailbox,
+            count: Cell::new(0),
+            none: Notify::const_new(),
+            failed: Cell::new(None),
+            guard: RefCell::new(Guard::new()),
+        }
+    }
+
+    /// Counts an operation that is taken up. `stable`: its success promises that bytes are stable.
+    pub(super) fn begin(&self, op: DiskOp, stable: bool) -> Tag {
+        self.count.set(self.count.get() + 1);
+        ring::operation_began();
+        Tag { op, stable, blocks: Vec::new() }
+    }
+
+    /// Keeps a change of these parts of device blocks apart from others: gives it back where it can start now, and
+    /// otherwise out of a later [`Self::end`].
+    pub(super) fn enter(
+        &self,
+        mut tag: Tag,
+        blocks: Vec<BlockAt>,
+        operation: Operation,
+    ) -> Option<(Tag, Operation)> {
+        tag.blocks.clone_from(&blocks);
+        if blocks.is_empty() {
+            Some((tag, operation))
+        } else {
+            self.guard.borrow_mut().enter(blocks, (tag, operation))
+        }
+    }
+
+    /// Answers an operation, and gives those that it held up.
+    pub(super) fn end(&self, tag: Tag, outcome: Outcome) -> Vec<(Tag, Operation)> {
+        let Tag { op, stable, blocks } = tag;
+        let Outcome { result, buffer } = outcome;
+        // On this thread, which keeps the memory for the next operation.
+        drop(buffer);
+        if let Err(failure) = &result
+            && failure.lost
+            && self.failed.get().is_none()
+        {
+            tracing::error!(
+                "{}: what was written before may be lost; the disk is failed from now on",
+                failure.error
+            );
+            self.failed.set(Some(failure.error));
+        }
+        let result = match (self.failed.get(), result) {
+            // The kernel tells one of several syncs that run at once, and the others nothing.
+            (Some(error), Ok(_)) if stable => Err(error),
+            (_, result) => result.map_err(|failure| failure.error),
+        };
+        self.answer(op, result);
+        let started = if blocks.is_empty() { Vec::new() } else { self.guard.borrow_mut().leave(&blocks) };
+        ring::operation_ended();
+        self.count.set(self.count.get() - 1);
+        if self.count.get() == 0 {
+            self.none.notify_waiters();
+        }
+        started
+    }
+
+    /// Answers at once, without an operation.
+    pub(super) fn answer(&self, op: DiskOp, result: Result<DiskAnswer, DiskError>) {
+        self.mailbox.push(Input::Disk { op, result });
+    }
+
+    /// Why the disk is failed, where it is.
+    pub(super) const fn failed(&self) -> Option<DiskError> {
+        self.failed.get()
+    }
+
+    /// How many operations have no answer yet.
+    pub(super) const fn count(&self) -> usize {
+        self.count.get()
+    }
+
+    /// Waits until every operation has its answer.
+    pub(super) async fn none(&self) {
+        while self.count.get() > 0 {
+            self.none.notified().await;
+        }
+    }
+}

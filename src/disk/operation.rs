@@ -1,0 +1,411 @@
+//! What one disk operation does, step by step, whichever engine takes the steps.
+//!
+//! Short transfers go on where they stopped, interrupted ones are tried again, and what is not aligned as the
+//! device wants it is read, changed and written as whole device blocks (`guard` keeps two of those apart).
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use block::Extent;
+use replication::{DiskAnswer, DiskError};
+use rustix::{fs::FallocateFlags, io::Errno};
+
+use super::buffer::Buffer;
+
+/// Takes the steps: positioned I/O on one backing. Each call is one system call or its like in a ring, and may do
+/// less than asked.
+pub(super) trait Steps {
+    /// Reads into the buffer's bytes `from..to` from byte `at` of the file on.
+    async fn read(&self, file: Place, span: Span) -> (Result<usize, Errno>, Buffer);
+
+    /// Writes the buffer's bytes `from..to` to byte `at` of the file; where `stable`, they are when it returns.
+    async fn write(&self, file: Place, span: Span, stable: bool) -> (Result<usize, Errno>, Buffer);
+
+    /// Makes what was written to the file stable.
+    async fn sync(&self, file: Place) -> Result<(), Errno>;
+
+    /// Makes bytes of the data file zeros without writing them.
+    async fn zero(&self, how: Zeroing, extent: Extent) -> Result<(), Errno>;
+}
+
+/// The file that a step is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// The one with the data area.
+    Data,
+    /// The one with the metadata area; the same where that is internal.
+    Metadata,
+}
+
+/// A part of a buffer and where it goes or comes from.
+#[derive(Debug)]
+pub(super) struct Span {
+    /// The memory. It belongs to the step until it returns.
+    pub(super) buffer: Buffer,
+    /// The first byte of the buffer.
+    pub(super) from: usize,
+    /// The byte of the buffer behind the last.
+    pub(super) to: usize,
+    /// The first byte of the file.
+    pub(super) at: u64,
+}
+
+/// How bytes become zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Zeroing {
+    /// Their space is given back, and they read as zeros for certain.
+    Punch,
+    /// They keep their space or get some.
+    Range,
+}
+
+impl Zeroing {
+    /// The flags of fallocate(2). On a block device they are requests to write zeros, with and without giving the
+    /// space back; a plain discard would not promise zeros.
+    pub(super) fn flags(self) -> FallocateFlags {
+        match self {
+            Self::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Self::Range => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        }
+    }
+}
+
+/// What is known of a backing that its operations go by.
+#[derive(Debug)]
+pub(super) struct Terms {
+    /// What offsets and lengths of transfers have to be multiples of, in bytes: a power of two.
+    pub(super) alignment: usize,
+    /// Whether writes can be stable by themselves; otherwise a sync follows those that have to be.
+    pub(super) write_through: bool,
+    /// Whether the backing was seen to lack [`Zeroing::Punch`].
+    lacks_punch: AtomicBool,
+    /// Whether the backing was seen to lack [`Zeroing::Range`].
+    lacks_range: AtomicBool,
+}
+
+impl Terms {
+    pub(super) const fn new(alignment: usize, write_through: bool) -> Self {
+        Self {
+            alignment,
+            write_through,
+            lacks_punch: AtomicBool::new(false),
+            lacks_range: AtomicBool::new(false),
+        }
+    }
+
+    const fn lacks(&self, how: Zeroing) -> &AtomicBool {
+        match how {
+            Zeroing::Punch => &self.lacks_punch,
+            Zeroing::Range => &self.lacks_range,
+        }
+    }
+}
+
+/// One operation, with the memory that it needs.
+#[derive(Debug)]
+pub(super) enum Operation {
+    Read { extent: Extent, buffer: Buffer },
+    Write { write: Write, stable: bool },
+    Zeroes { extent: Extent, unmap: bool, stable: bool },
+    Flush,
+}
+
+/// Bytes to write, in a buffer that covers whole device blocks.
+#[derive(Debug)]
+pub(super) struct Write {
+    place: Place,
+    /// Where the buffer goes.
+    at: u64,
+    /// The buffer's length is a multiple of the alignment.
+    buffer: Buffer,
+    /// The bytes of the buffer that are to be written; those around them are still to be read.
+    from: usize,
+    to: usize,
+}
+
+/// What became of an operation.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) result: Result<DiskAnswer, Failure>,
+    /// Memory that is not needed any more, to be dropped on the thread that keeps it.
+    pub(super) buffer: Option<Buffer>,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) error: DiskError,
+    /// Whether bytes may be lost that were reported as written: the kernel tells that once, and forgets.
+    pub(super) lost: bool,
+}
+
+impl Write {
+    /// A write to an extent of a file; `fill` puts its bytes into the buffer.
+    pub(super) fn new(place: Place, extent: Extent, alignment: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+        let at = floor(extent.offset, alignment);
+        let from = length(extent.offset - at);
+        let to = from + length(extent.len);
+        let mut buffer = Buffer::with_room(to.next_multiple_of(alignment));
+        buffer.set_filled(to.next_multiple_of(alignment));
+        fill(&mut buffer[from..to]);
+        Self { place, at, buffer, from, to }
+    }
+
+    /// The device blocks of which only a part is written, by their first byte: none, one or two.
+    pub(super) fn partial_blocks(extent: Extent, alignment: usize) -> impl Iterator<Item = u64> {
+        let aligned = |byte: u64| byte == floor(byte, alignment);
+        let first = (!aligned(extent.offset)).then(|| floor(extent.offset, alignment));
+        let last = (!aligned(extent.end())).then(|| floor(extent.end(), alignment));
+        first.into_iter().chain(last.filter(|last| Some(*last) != first))
+    }
+}
+
+impl Operation {
+    /// A read.
+    pub(super) fn read(extent: Extent, terms: &Terms) -> Self {
+        let start = floor(extent.offset, terms.alignment);
+        let room = length(extent.end() - start).next_multiple_of(terms.alignment);
+        Self::Read { extent, buffer: Buffer::with_room(room) }
+    }
+
+    /// Whether its success promises that bytes are stable.
+    pub(super) const fn is_stable(&self) -> bool {
+        match self {
+            Self::Read { .. } => false,
+            Self::Write { stable, .. } | Self::Zeroes { stable, .. } => *stable,
+            Self::Flush => true,
+        }
+    }
+
+    /// Does it.
+    pub(super) async fn run(self, steps: &impl Steps, terms: &Terms) -> Outcome {
+        let run = Run { steps, terms };
+        match self {
+            Self::Read { extent, buffer } => run.read(extent, buffer).await,
+            Self::Write { write, stable } => {
+                let (result, buffer) = run.write(write, stable).await;
+                Outcome { result: result.map(|()| DiskAnswer::Done), buffer: Some(buffer) }
+            }
+            Self::Zeroes { extent, unmap, stable } => done(run.zeroes(extent, unmap, stable).await),
+            Self::Flush => done(run.sync(Place::Data).await),
+        }
+    }
+}
+
+impl Failure {
+    /// A failure that leaves what was written before alone.
+    pub(super) fn of(errno: Errno) -> Self {
+        Self { error: error_of(errno), lost: false }
+    }
+
+    /// A failure to make bytes stable. The kernel reports it once and then takes the bytes for clean, so a later
+    /// success would mean nothing.
+    pub(super) fn lost(errno: Errno) -> Self {
+        Self { error: error_of(errno), lost: true }
+    }
+}
+
+struct Run<'a, S> {
+    steps: &'a S,
+    terms: &'a Terms,
+}
+
+impl<S: Steps> Run<'_, S> {
+    async fn read(&self, extent: Extent, buffer: Buffer) -> Outcome {
+        let start = floor(extent.offset, self.terms.alignment);
+        let needed = length(extent.end() - start);
+        let (filled, buffer) = self.fill(Place::Data, buffer, needed, start).await;
+        match filled {
+            Ok(filled) if filled >= needed => {
+                let data = buffer.into_bytes().slice(needed - length(extent.len)..needed);
+                Outcome { result: Ok(DiskAnswer::Data(data.into())), buffer: None }
+            }
+            // The file ends inside the data area: somebody cut it.
+            Ok(_) => Outcome { result: Err(Failure::of(Errno::IO)), buffer: Some(buffer) },
+            Err(errno) => Outcome { result: Err(Failure::of(errno)), buffer: Some(buffer) },
+        }
+    }
+
+    /// Reads whole device blocks from byte `at` on until `needed` bytes are there or the file ends, and tells how
+    /// many are.
+    async fn fill(
+        &self,
+        place: Place,
+        mut buffer: Buffer,
+        needed: usize,
+        at: u64,
+    ) -> (Result<usize, Errno>, Buffer) {
+        let to = needed.next_multiple_of(self.terms.alignment);
+        buffer.set_filled(0);
+        let mut attempts = Attempts::default();
+        while buffer.filled() < needed {
+            // After a short read, a device wants to go on at one of its blocks.
+            let before = buffer.filled();
+            let from = before - before % self.terms.alignment;
+            let result;
+            (result, buffer) = self.steps.read(place, Span { buffer, from, to, at: at + from as u64 }).await;
+            match result {
+                Ok(read) if from + read > before => buffer.set_filled(from + read),
+                Ok(_) => break,
+                Err(errno) if attempts.again(errno) => {}
+                Err(errno) => return (Err(errno), buffer),
+            }
+        }
+        (Ok(buffer.filled()), buffer)
+    }
+
+    async fn write(&self, write: Write, stable: bool) -> (Result<(), Failure>, Buffer) {
+        let place = write.place;
+        let (result, write) = self.complete_blocks(write).await;
+        if let Err(errno) = result {
+            return (Err(Failure::of(errno)), write.buffer);
+        }
+        let through = stable && self.terms.write_through;
+        let (result, buffer) = self.write_out(write, through).await;
+        let result = match result {
+            Ok(()) if stable && !through => self.sync(place).await,
+            Ok(()) => Ok(()),
+            // Whether the write failed or the flush behind it is not told, unless there was no space to write to.
+            Err(errno) if through && error_of(errno) != DiskError::NoSpace => Err(Failure::lost(errno)),
+            Err(errno) => Err(Failure::of(errno)),
+        };
+        (result, buffer)
+    }
+
+    /// Reads the bytes around those to be written, so that the buffer holds whole device blocks.
+    async fn complete_blocks(&self, mut write: Write) -> (Result<(), Errno>, Write) {
+        let alignment = self.terms.alignment;
+        let inner = Extent::new(write.at + write.from as u64, (write.to - write.from) as u64);
+        for block_at in Write::partial_blocks(inner, alignment) {
+            let (filled, mut block) =
+                self.fill(write.place, Buffer::with_room(alignment), alignment, block_at).await;
+            let filled = match filled {
+                Ok(filled) => filled,
+                Err(errno) => return (Err(errno), write),
+            };
+            // Behind the end of the file there are zeros.
+            block.room_mut(filled, alignment).fill(0);
+            block.set_filled(alignment);
+            let block_from = length(block_at - write.at);
+            let block_to = block_from + alignment;
+            let before = block_from..write.from.clamp(block_from, block_to);
+            let after = write.to.clamp(block_from, block_to)..block_to;
+            for missing in [before, after] {
+                let source = missing.start - block_from..missing.end - block_from;
+                write.buffer[missing].copy_from_slice(&block[source]);
+            }
+        }
+        (Ok(()), write)
+    }
+
+    async fn write_out(&self, write: Write, through: bool) -> (Result<(), Errno>, Buffer) {
+        let Write { place, at, mut buffer, .. } = write;
+        let mut attempts = Attempts::default();
+        let (mut written, to) = (0, buffer.filled());
+        while written < to {
+            let from = written - written % self.terms.alignment;
+            let result;
+            let span = Span { buffer, from, to, at: at + from as u64 };
+            (result, buffer) = self.steps.write(place, span, through).await;
+            match result {
+                Ok(count) if from + count > written => written = from + count,
+                Ok(_) => return (Err(Errno::IO), buffer),
+                Err(errno) if attempts.again(errno) => {}
+                Err(errno) => return (Err(errno), buffer),
+            }
+        }
+        (Ok(()), buffer)
+    }
+
+    async fn sync(&self, place: Place) -> Result<(), Failure> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.steps.sync(place).await {
+                Ok(()) => return Ok(()),
+                Err(errno) if attempts.again(errno) => {}
+                Err(errno) => return Err(Failure::lost(errno)),
+            }
+        }
+    }
+
+    async fn zeroes(&self, extent: Extent, unmap: bool, stable: bool) -> Result<(), Failure> {
+        let unit = self.terms.alignment.max(ZEROING_UNIT);
+        let start = extent.offset.next_multiple_of(unit as u64);
+        let end = floor(extent.end(), unit);
+        if start < end {
+            self.write_zeros(extent.offset, start).await?;
+            self.zero_blocks(Extent::new(start, end - start), unmap).await?;
+            self.write_zeros(end, extent.end()).await?;
+        } else {
+            self.write_zeros(extent.offset, extent.end()).await?;
+        }
+        if stable { self.sync(Place::Data).await } else { Ok(()) }
+    }
+
+    async fn zero_blocks(&self, extent: Extent, unmap: bool) -> Result<(), Failure> {
+        let ways: &[Zeroing] = if unmap { &[Zeroing::Punch, Zeroing::Range] } else { &[Zeroing::Range] };
+        for way in ways {
+            let lacks = self.terms.lacks(*way);
+            let mut attempts = Attempts::default();
+            while !lacks.load(Relaxed) {
+                match self.steps.zero(*way, extent).await {
+                    Ok(()) => return Ok(()),
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS) => lacks.store(true, Relaxed),
+                    Err(errno) if attempts.again(errno) => {}
+                    Err(errno) => return Err(Failure::of(errno)),
+                }
+            }
+        }
+        self.write_zeros(extent.offset, extent.end()).await
+    }
+
+    async fn write_zeros(&self, from: u64, to: u64) -> Result<(), Failure> {
+        let mut at = from;
+        while at < to {
+            let next = (floor(at, ZEROS_MAX) + ZEROS_MAX as u64).min(to);
+            let extent = Extent::new(at, next - at);
+            let write = Write::new(Place::Data, extent, self.terms.alignment, |bytes| bytes.fill(0));
+            self.write(write, false).await.0?;
+            at = next;
+        }
+        Ok(())
+    }
+}
+
+/// Counts how often a step was interrupted, so that a backing that never gets further is an error.
+#[derive(Debug, Default)]
+struct Attempts(u32);
+
+impl Attempts {
+    fn again(&mut self, errno: Errno) -> bool {
+        self.0 += 1;
+        matches!(errno, Errno::INTR | Errno::AGAIN) && self.0 < ATTEMPTS_MAX
+    }
+}
+
+fn done(result: Result<(), Failure>) -> Outcome {
+    Outcome { result: result.map(|()| DiskAnswer::Done), buffer: None }
+}
+
+/// What the core is told of a system's error.
+pub(super) fn error_of(errno: Errno) -> DiskError {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => DiskError::NoSpace,
+        errno => DiskError::Io { errno: errno.raw_os_error() },
+    }
+}
+
+const fn floor(byte: u64, alignment: usize) -> u64 {
+    byte - byte % alignment as u64
+}
+
+fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("an operation's bytes are in memory")
+}
+
+/// Bytes are zeroed without writing in whole units of this many: a page, which is a block of every filesystem.
+const ZEROING_UNIT: usize = 4096;
+
+/// Zeros are written in pieces that end on multiples of this many bytes.
+const ZEROS_MAX: usize = 1 << 20;
+
+const ATTEMPTS_MAX: u32 = 100;

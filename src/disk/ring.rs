@@ -1,0 +1,196 @@
+//! Whether this process may use `io_uring`, and the runtime of a shard's thread with it or without.
+//!
+//! Containers often forbid it (Docker's default profile answers EPERM), so it is tried before it is relied on.
+
+use std::{cell::Cell, future::Future, io, rc::Rc};
+
+use thiserror::Error;
+use tokio::{sync::Notify, task::LocalSet};
+use tracing::info;
+
+use super::buffer;
+
+/// Which engine does the operations of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The shard's `io_uring`.
+    Uring,
+    /// A few threads.
+    Threads,
+}
+
+/// Whether shards have an `io_uring`, and why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// They have.
+    Allowed,
+    /// They have not.
+    Refused {
+        /// Why, in words for an operator.
+        reason: String,
+    },
+}
+
+/// [`ENGINE_VARIABLE`] says something else than it can.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{ENGINE_VARIABLE} is {value:?}; it can be \"uring\" or \"pool\"")]
+pub struct EngineError {
+    /// What it says.
+    pub value: String,
+}
+
+impl Ring {
+    /// Tries to make a ring, unless the environment asks for threads, and logs what came of it. Once per process
+    /// is enough.
+    ///
+    /// # Errors
+    /// When [`ENGINE_VARIABLE`] cannot be understood.
+    pub fn probe() -> Result<Self, EngineError> {
+        let wanted = std::env::var_os(ENGINE_VARIABLE).map(|value| value.to_string_lossy().into_owned());
+        let ring = match wanted.as_deref() {
+            None | Some("" | "uring") => Self::try_out(),
+            Some("pool") => Self::Refused { reason: format!("{ENGINE_VARIABLE}=pool asks for threads") },
+            Some(value) => return Err(EngineError { value: value.to_owned() }),
+        };
+        match &ring {
+            Self::Allowed => info!("disks that do O_DIRECT use io_uring"),
+            Self::Refused { reason } => info!("disks use threads: {reason}"),
+        }
+        Ok(ring)
+    }
+
+    /// Tries to make a ring with the operations that disks need.
+    #[must_use]
+    pub fn try_out() -> Self {
+        match try_ring() {
+            Ok(None) => Self::Allowed,
+            Ok(Some(lack)) => Self::Refused { reason: format!("this kernel's io_uring lacks {lack}") },
+            Err(error) => Self::Refused { reason: refusal(&error) },
+        }
+    }
+
+    /// Runs a shard on this thread: a current-thread runtime, with tasks that stay on it (`spawn_local`), sockets
+    /// and clocks, and the ring where it is allowed. When the future has ended, it waits for every disk operation
+    /// of this thread, so that no memory is freed under the kernel; then it drops the tasks that are left.
+    ///
+    /// # Panics
+    /// When the process is out of file descriptors or memory for a runtime.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        buffer::keep_on_this_thread();
+        let future = async {
+            let output = future.await;
+            operations_ended().await;
+            output
+        };
+        match self {
+            Self::Allowed => {
+                let _runs = RingRuns::begin();
+                uring_runtime().block_on(future)
+            }
+            Self::Refused { .. } => {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .expect("a shard starts with descriptors and memory to spare");
+                LocalSet::new().block_on(&runtime, future)
+            }
+        }
+    }
+
+    /// Whether this thread is inside [`Self::block_on`] with a ring.
+    pub(super) fn runs_here() -> bool {
+        RUNS.get()
+    }
+}
+
+/// Counts an operation of this thread.
+pub(super) fn operation_began() {
+    OPERATIONS.with(|operations| operations.count.set(operations.count.get() + 1));
+}
+
+/// Counts the end of an operation of this thread.
+pub(super) fn operation_ended() {
+    OPERATIONS.with(|operations| {
+        operations.count.set(operations.count.get() - 1);
+        if operations.count.get() == 0 {
+            operations.none.notify_waiters();
+        }
+    });
+}
+
+/// Waits until no disk operation of this thread is in flight.
+async fn operations_ended() {
+    let operations = OPERATIONS.with(Rc::clone);
+    while operations.count.get() > 0 {
+        operations.none.notified().await;
+    }
+}
+
+#[derive(Default)]
+struct Operations {
+    count: Cell<usize>,
+    none: Notify,
+}
+
+thread_local! {
+    static OPERATIONS: Rc<Operations> = Rc::default();
+    static RUNS: Cell<bool> = const { Cell::new(false) };
+}
+
+struct RingRuns(());
+
+impl RingRuns {
+    fn begin() -> Self {
+        RUNS.set(true);
+        Self(())
+    }
+}
+
+impl Drop for RingRuns {
+    fn drop(&mut self) {
+        RUNS.set(false);
+    }
+}
+
+/// Makes a ring and asks it for the operations that disks need. Gives the one that is missing.
+fn try_ring() -> io::Result<Option<&'static str>> {
+    let ring = io_uring::IoUring::new(8)?;
+    let mut probe = io_uring::Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        ("reads", io_uring::opcode::Read::CODE),
+        ("writes", io_uring::opcode::Write::CODE),
+        ("fsync", io_uring::opcode::Fsync::CODE),
+        ("fallocate", io_uring::opcode::Fallocate::CODE),
+    ];
+    Ok(needed.into_iter().find(|(_, code)| !probe.is_supported(*code)).map(|(name, _)| name))
+}
+
+fn refusal(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "io_uring is forbidden here (a container's seccomp profile, or kernel.io_uring_disabled)"
+                .to_owned()
+        }
+        Some(libc::ENOSYS) => "this kernel has no io_uring".to_owned(),
+        _ => format!("io_uring cannot be set up: {error}"),
+    }
+}
+
+/// A runtime with a ring, with the flags that save wake-ups where the kernel knows them.
+fn uring_runtime() -> tokio_uring::Runtime {
+    let mut flags = tokio_uring::uring_builder();
+    flags.setup_coop_taskrun().setup_single_issuer();
+    let mut builder = tokio_uring::builder();
+    builder.entries(RING_ENTRIES);
+    builder.uring_builder(&flags);
+    tokio_uring::Runtime::new(&builder)
+        .or_else(|_| tokio_uring::Runtime::new(builder.uring_builder(&tokio_uring::uring_builder())))
+        .expect("a ring was made when the process started")
+}
+
+/// The environment's word on the engine: `uring` or `pool`.
+pub const ENGINE_VARIABLE: &str = "EVENKEEL_DISK_ENGINE";
+
+/// Room for the operations that one turn of a shard can ask for, of several disks.
+const RING_ENTRIES: u32 = 512;

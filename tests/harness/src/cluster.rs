@@ -1,0 +1,183 @@
+//! Three nodes on loopback, each its own process: alpha and bravo with a disk, charlie without.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{port, process::Server, target::secret};
+
+/// The nodes in the order of their ids.
+pub const NODES: [&str; 3] = ["alpha", "bravo", "charlie"];
+/// The resource.
+pub const RESOURCE: &str = "db";
+/// Its iSCSI name.
+pub const IQN: &str = "iqn.2026-11.io.evenkeel:db";
+
+/// The three nodes and their files.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: PathBuf,
+    binary: PathBuf,
+    portals: [SocketAddr; 3],
+    servers: [Option<Server>; 3],
+}
+
+impl Cluster {
+    /// Writes the configuration for a volume of `size_bytes` that is mirrored in `protocol`, and starts all nodes.
+    ///
+    /// # Errors
+    /// When a node does not come up; the message holds its log.
+    pub fn start(binary: &Path, dir: &Path, size_bytes: u64, protocol: &str) -> Result<Self> {
+        let replication = port::free::<9>()?;
+        let portals = [replication[3], replication[4], replication[5]];
+        let mut text = String::from("[cluster]\nname = \"loopback\"\nsecret-file = \"cluster.secret\"\n");
+        for (id, node) in NODES.iter().enumerate() {
+            write!(
+                text,
+                "\n[[node]]\nname = \"{node}\"\nid = {id}\nreplication = \"{}\"\niscsi = [\"{}\"]\n\
+                 nvme-tcp = [\"{}\"]\nadmin = \"{}\"\n",
+                replication[id],
+                portals[id],
+                replication[id + 6],
+                socket(dir, node).display()
+            )?;
+        }
+        write!(
+            text,
+            "\n[[resource]]\nname = \"{RESOURCE}\"\nprotocol = \"{protocol}\"\n\
+             \n[[resource.volume]]\nnumber = 0\nsize = \"{size_bytes}\"\nblock-size = 512\n\
+             disks = {{ alpha = \"alpha.img\", bravo = \"bravo.img\" }}\n\
+             \n[resource.export]\niqn = \"{IQN}\"\n"
+        )?;
+        secret(&dir.join("cluster.secret"), "a secret that only this test knows")?;
+        fs::write(dir.join("evenkeel.toml"), text)?;
+        let mut cluster =
+            Self { dir: dir.to_owned(), binary: binary.to_owned(), portals, servers: [None, None, None] };
+        for node in 0..NODES.len() {
+            cluster.start_node(node)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts one node and waits until its portal accepts.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start_node(&mut self, node: usize) -> Result<()> {
+        let mut command = Command::new(&self.binary);
+        command.args(["serve", "--config"]).arg(self.dir.join("evenkeel.toml")).args(["--node", NODES[node]]);
+        command.current_dir(&self.dir);
+        let mut server = Server::start(command, &self.dir.join(format!("{}.log", NODES[node])))?;
+        port::wait_open(self.portals[node], START_PATIENCE, || server.alive())?;
+        self.servers[node] = Some(server);
+        Ok(())
+    }
+
+    /// Ends one node with SIGKILL.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill_node(&mut self, node: usize) -> Result<()> {
+        self.servers[node].take().with_context(|| format!("{} does not run", NODES[node]))?.kill()
+    }
+
+    /// Ends one node with SIGTERM, as an administrator does.
+    ///
+    /// # Errors
+    /// When it does not end within 10 s or not with success.
+    pub fn stop_node(&mut self, node: usize) -> Result<()> {
+        let mut server =
+            self.servers[node].take().with_context(|| format!("{} does not run", NODES[node]))?;
+        let status = server.terminate(STOP_PATIENCE)?;
+        ensure!(status.success(), "{} ended with {status}:\n{}", NODES[node], server.last_words());
+        Ok(())
+    }
+
+    /// Fails when a node that should run has ended.
+    ///
+    /// # Errors
+    /// The end of the log of the node that ended.
+    pub fn alive(&mut self) -> Result<()> {
+        self.servers.iter_mut().flatten().try_for_each(Server::alive)
+    }
+
+    /// The iSCSI portal of a node.
+    #[must_use]
+    pub fn portal(&self, node: usize) -> SocketAddr {
+        self.portals[node]
+    }
+
+    /// The process of a node, when it runs.
+    #[must_use]
+    pub fn server(&self, node: usize) -> Option<&Server> {
+        self.servers[node].as_ref()
+    }
+
+    /// The backing file of a node.
+    #[must_use]
+    pub fn image(&self, node: usize) -> PathBuf {
+        self.dir.join(format!("{}.img", NODES[node]))
+    }
+
+    /// Runs `evenkeel ARGUMENTS` against a node and returns what it printed.
+    ///
+    /// # Errors
+    /// When the command does not exit with 0.
+    pub fn evenkeel(&self, node: usize, arguments: &[&str]) -> Result<String> {
+        let output = self.try_evenkeel(node, arguments)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(
+            output.status.success(),
+            "evenkeel {} on {}: {}\n{text}{}",
+            arguments.join(" "),
+            NODES[node],
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(text)
+    }
+
+    /// Runs `evenkeel ARGUMENTS` against a node, whatever it answers.
+    ///
+    /// # Errors
+    /// When the binary cannot be started.
+    pub fn try_evenkeel(&self, node: usize, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).arg("--admin").arg(socket(&self.dir, NODES[node]));
+        command.output().context("cannot start evenkeel")
+    }
+
+    /// Waits until both replicas are up to date (`evenkeel wait`).
+    ///
+    /// # Errors
+    /// When they are not within a minute; the message holds the status of all nodes.
+    pub fn wait_up_to_date(&self) -> Result<()> {
+        let waited = self.evenkeel(0, &["wait", RESOURCE, "up-to-date", "--timeout", "60s"]);
+        waited.map(drop).with_context(|| {
+            let status = |node| self.evenkeel(node, &["status"]).unwrap_or_else(|error| error.to_string());
+            (0..NODES.len()).map(status).collect::<Vec<_>>().join("\n")
+        })
+    }
+
+    /// `evenkeel status --json` of a node.
+    ///
+    /// # Errors
+    /// When the node does not answer or not in JSON.
+    pub fn status(&self, node: usize) -> Result<serde_json::Value> {
+        Ok(serde_json::from_str(&self.evenkeel(node, &["status", "--json"])?)?)
+    }
+}
+
+fn socket(dir: &Path, node: &str) -> PathBuf {
+    dir.join(format!("{node}.sock"))
+}
+
+const START_PATIENCE: Duration = Duration::from_secs(20);
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
