@@ -4,5 +4,6 @@
 
 pub mod daemon;
 pub mod local;
+pub mod peer;
 pub mod shard;
 pub mod volume;

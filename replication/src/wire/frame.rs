@@ -12,7 +12,9 @@ use crate::{AckMode, Farewell, Generation, NodeSet, Packet, Sequence};
 pub enum Frame {
     /// Something for the resource.
     Packet(Packet),
-    /// This connection becomes the link between the two nodes. The node with the lower id says it, once.
+    /// The node with the higher id could use this connection as the link between the two.
+    Ready,
+    /// This connection is the link between the two nodes from here on. The node with the lower id says it, once.
     Open,
     /// Asks for a pong of the same number.
     Ping(u64),
@@ -49,6 +51,7 @@ impl Frame {
     pub(super) fn into_parts(self) -> (Header, Payload) {
         let (kind, name) = match self {
             Self::Packet(packet) => return packet_parts(packet),
+            Self::Ready => (READY, 0),
             Self::Open => (OPEN, 0),
             Self::Ping(number) => (PING, number),
             Self::Pong(number) => (PONG, number),
@@ -63,6 +66,7 @@ impl Frame {
             header.expect_payload(payload.len(), 0)?;
         }
         Ok(match header.kind {
+            READY => Self::Ready,
             OPEN => Self::Open,
             PING => Self::Ping(header.name),
             PONG => Self::Pong(header.name),
@@ -260,6 +264,7 @@ const OPEN: u8 = 0x01;
 const PING: u8 = 0x02;
 const PONG: u8 = 0x03;
 const CLOSE: u8 = 0x04;
+const READY: u8 = 0x05;
 const STATE: u8 = 0x10;
 const GOODBYE: u8 = 0x11;
 const PROMOTE: u8 = 0x12;
