@@ -5,5 +5,6 @@
 pub mod daemon;
 pub mod disk;
 pub mod local;
+pub mod peer;
 pub mod shard;
 pub mod volume;

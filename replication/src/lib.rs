@@ -5,12 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod authenticate;
 mod config;
 mod effect;
 mod input;
 mod packet;
 mod state;
 mod status;
+pub mod wire;
 
 pub use config::{Found, NodeSet, PeerConfig, Quorum, ReadBalancing, ResourceConfig, VolumeConfig};
 pub use effect::{DiskRequest, Effect, Event, Refusal};
