@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use ops::config::{Config, DemoPorts};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The nodes' names. The first two have disks, the third is diskless.
@@ -55,7 +56,13 @@ impl Nodes {
         if !secret.exists() {
             private(&secret)?.write_all(random_secret()?.as_bytes())?;
         }
-        fs::write(dir.join("evenkeel.toml"), configuration(&ports))?;
+        let ports_of = |port: fn(&Ports) -> u16| std::array::from_fn(|node| port(&ports[node]));
+        let listed = DemoPorts {
+            replication: ports_of(|ports| ports.replication),
+            iscsi: ports_of(|ports| ports.iscsi),
+            metrics: ports_of(|ports| ports.metrics),
+        };
+        fs::write(dir.join("evenkeel.toml"), Config::demo(&listed, SIZE))?;
         Ok(Self { dir, ports, running: NAMES.map(|_| None).into() })
     }
 
@@ -185,30 +192,6 @@ impl Ports {
             metrics: free(METRICS_PORT + node)?,
         })
     }
-}
-
-fn configuration(ports: &[Ports]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::from(
-        "# Written by `evenkeel demo`.\n[cluster]\nname = \"demo\"\nsecret-file = \"cluster.secret\"\n",
-    );
-    for (id, (name, ports)) in NAMES.iter().zip(ports).enumerate() {
-        let Ports { replication, iscsi, metrics } = ports;
-        write!(
-            text,
-            "\n[[node]]\nname = \"{name}\"\nid = {id}\nreplication = \"127.0.0.1:{replication}\"\n\
-             iscsi = [\"127.0.0.1:{iscsi}\"]\nmetrics = \"127.0.0.1:{metrics}\"\nadmin = \"{name}.sock\"\n"
-        )
-        .expect("writing to a string does not fail");
-    }
-    write!(
-        text,
-        "\n[[resource]]\nname = \"{RESOURCE}\"\nprotocol = \"C\"\n\n[[resource.volume]]\nnumber = 0\n\
-         size = \"{}MiB\"\ndisks = {{ alpha = \"alpha-db0.img\", bravo = \"bravo-db0.img\" }}\n",
-        SIZE >> 20
-    )
-    .expect("writing to a string does not fail");
-    text
 }
 
 fn private(path: &Path) -> io::Result<File> {

@@ -43,7 +43,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, in the order of their codes.
-    const ALL: [Self; 4] = [Self::Unwanted, Self::Duplicate, Self::Replaced, Self::Disconnected];
+    pub(super) const ALL: [Self; 4] = [Self::Unwanted, Self::Duplicate, Self::Replaced, Self::Disconnected];
 }
 
 impl Frame {
@@ -122,17 +122,19 @@ fn packet_parts(packet: Packet) -> (Header, Payload) {
             (header, body::words(&words))
         }
         P::SyncRequest { volume, extent, after } => ranged(SYNC_REQUEST, volume, after.0, extent),
-        P::SyncData { volume, extent, data } => (ranged(SYNC_DATA, volume, 0, extent).0, data),
-        P::SyncZeroes { volume, extent } => ranged(SYNC_ZEROES, volume, 0, extent),
+        P::SyncData { volume, extent, data, sequence } => {
+            (ranged(SYNC_DATA, volume, sequence.0, extent).0, data)
+        }
+        P::SyncZeroes { volume, extent, sequence } => ranged(SYNC_ZEROES, volume, sequence.0, extent),
         P::SyncFailed { volume, extent } => ranged(SYNC_FAILED, volume, 0, extent),
         P::SyncDone { volume, extent } => ranged(SYNC_DONE, volume, 0, extent),
         P::Promote { request, force } => {
             let flags = if force { FLAG_FORCE } else { 0 };
             plain(Header { kind: PROMOTE, flags, name: request, ..empty })
         }
-        P::PromoteAnswer { request, granted } => {
+        P::PromoteAnswer { request, granted, sequence } => {
             let flags = if granted { FLAG_GRANTED } else { 0 };
-            plain(Header { kind: PROMOTE_ANSWER, flags, name: request, ..empty })
+            plain(Header { kind: PROMOTE_ANSWER, flags, name: request, offset: sequence.0, ..empty })
         }
         P::Protocol { mode } => plain(Header { kind: PROTOCOL, flags: mode_flags(mode), ..empty }),
         P::ProtocolKnown { mode } => plain(Header { kind: PROTOCOL_KNOWN, flags: mode_flags(mode), ..empty }),
@@ -177,15 +179,17 @@ fn read_packet(header: &Header, payload: Bytes) -> Result<Packet, DecodeError> {
         SYNC_DATA => {
             let extent = header.extent()?;
             header.expect_payload(payload.len(), extent.len)?;
-            P::SyncData { volume, extent, data: payload.into() }
+            P::SyncData { volume, extent, data: payload.into(), sequence }
         }
-        SYNC_ZEROES => P::SyncZeroes { volume, extent: header.extent()? },
+        SYNC_ZEROES => P::SyncZeroes { volume, extent: header.extent()?, sequence },
         SYNC_FAILED => P::SyncFailed { volume, extent: header.extent()? },
         SYNC_DONE => P::SyncDone { volume, extent: header.extent()? },
         PROMOTE => P::Promote { request: header.name, force: header.flags & FLAG_FORCE != 0 },
-        PROMOTE_ANSWER => {
-            P::PromoteAnswer { request: header.name, granted: header.flags & FLAG_GRANTED != 0 }
-        }
+        PROMOTE_ANSWER => P::PromoteAnswer {
+            request: header.name,
+            granted: header.flags & FLAG_GRANTED != 0,
+            sequence: Sequence(header.offset),
+        },
         PROTOCOL => P::Protocol { mode: header.mode()? },
         PROTOCOL_KNOWN => P::ProtocolKnown { mode: header.mode()? },
         kind => return Err(DecodeError::Kind { kind }),

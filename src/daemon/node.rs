@@ -1,6 +1,9 @@
-//! The daemon: starts shards, resources, peers and listeners in order, and stops them in reverse.
+//! A running node, as its listeners and its admin socket see it from any thread.
 
-use replication::{Event, Refusal, Verb};
+use std::sync::Arc;
+
+use ops::config::Config;
+use replication::{Event, NodeId, Refusal, Verb};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::{
@@ -11,6 +14,10 @@ use crate::{
 /// A running node as its listeners and its admin socket see it, from any thread.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// What it was started with.
+    pub config: Arc<Config>,
+    /// Its name.
+    pub name: String,
     /// Its resources, in the order of the configuration.
     pub resources: Vec<Resource>,
     /// Every event of every resource: the resource's place and what happened.
@@ -22,6 +29,8 @@ pub struct Node {
 pub struct Resource {
     /// Its name.
     pub name: String,
+    /// Its place in the configuration, by which its shard knows it.
+    pub place: usize,
     /// Where it runs.
     pub shard: Shard,
     /// Where its task takes requests.
@@ -46,6 +55,21 @@ impl Resource {
         self.control.send(Control::Report { reply }).await.ok()?;
         answer.await.ok()
     }
+
+    /// Finishes what is in flight and returns once the disks are closed.
+    pub(super) async fn stop(&self) {
+        let (reply, answer) = oneshot::channel();
+        // A closed channel on either way means that the resource's task has ended already.
+        let _ = self.control.send(Control::Stop { reply }).await;
+        let _ = answer.await;
+    }
+}
+
+/// The iSCSI target portal group tag of a node, which is its target port group and its relative port as well: one
+/// for each node, so that the paths of a host differ.
+#[must_use]
+pub fn portal_group(node: NodeId) -> u16 {
+    u16::from(node.0) + 1
 }
 
 fn stopped() -> Refusal {

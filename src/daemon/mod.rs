@@ -1,0 +1,5 @@
+//! The daemon: starts shards, resources, peers and listeners in order, and stops them in reverse.
+
+mod node;
+
+pub use node::{Node, Resource, portal_group};
