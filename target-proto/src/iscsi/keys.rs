@@ -127,15 +127,6 @@ pub struct Row {
     store: fn(&mut Parameters, u32),
 }
 
-/// What a pair leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Negotiated {
-    /// It is settled, and answered where it wants an answer.
-    Done,
-    /// The value is not one the key can have. It was answered with Reject.
-    Refused,
-}
-
 /// The row of a key, and its place in the table.
 #[must_use]
 pub fn find(name: &str) -> Option<(usize, &'static Row)> {
@@ -143,25 +134,25 @@ pub fn find(name: &str) -> Option<(usize, &'static Row)> {
 }
 
 impl Row {
-    /// Settles what a pair offers, and answers.
+    /// Settles what a pair offers, and answers. A value that the key cannot have is answered with Reject.
     pub fn negotiate(
         &self,
         pair: &Pair<'_>,
         discovery: bool,
         parameters: &mut Parameters,
         answer: &mut Answer,
-    ) -> Negotiated {
+    ) {
         if discovery && !self.discovery {
             answer.put(self.name, "Irrelevant");
-            return Negotiated::Done;
+            return;
         }
         let result = match self.function {
-            Function::Elsewhere => return Negotiated::Done,
+            Function::Elsewhere => return,
             Function::Constant(value) => Some((value.to_owned(), 0)),
             Function::Declare => match number(pair.value).and_then(|value| u32::try_from(value).ok()) {
                 Some(value) if (512..=LENGTH_MAX).contains(&value) => {
                     (self.store)(parameters, value);
-                    return Negotiated::Done;
+                    return;
                 }
                 _ => None,
             },
@@ -181,11 +172,10 @@ impl Row {
         };
         let Some((value, number)) = result else {
             answer.put(self.name, "Reject");
-            return Negotiated::Refused;
+            return;
         };
         (self.store)(parameters, number);
         answer.put(self.name, &value);
-        Negotiated::Done
     }
 }
 
@@ -248,9 +238,12 @@ const fn length(ours: u32) -> Function {
     Function::Minimum { ours, lowest: 512, highest: LENGTH_MAX }
 }
 
+/// How many keys there are.
+pub const TABLE_LEN: usize = 34;
+
 /// The keys. A target that may not be asked for something answers it before it is needed: MaxBurstLength stands
 /// before FirstBurstLength, and pairs are settled in the order of the table.
-pub static TABLE: [Row; 34] = [
+pub static TABLE: [Row; TABLE_LEN] = [
     row("InitiatorName", Key::InitiatorName, Phase::Leading, Function::Elsewhere),
     row("InitiatorAlias", Key::Parameter, Phase::Any, Function::Elsewhere),
     row("SessionType", Key::SessionType, Phase::Leading, Function::Elsewhere),
@@ -281,15 +274,30 @@ pub static TABLE: [Row; 34] = [
     operational("ImmediateData", Function::And(true), false, |all, yes| all.immediate_data = yes == 1),
     operational("MaxBurstLength", length(1 << 20), false, |all, value| all.burst_max = value),
     operational("FirstBurstLength", length(262_144), false, |all, value| all.first_burst_max = value),
-    operational("MaxOutstandingR2T", Function::Minimum { ours: 8, lowest: 1, highest: 65535 }, false, |all, value| {
-        all.r2t_max = value;
-    }),
-    operational("DefaultTime2Wait", Function::Maximum { ours: 2, lowest: 0, highest: 3600 }, true, |all, value| {
-        all.time2wait = value;
-    }),
-    operational("DefaultTime2Retain", Function::Minimum { ours: 0, lowest: 0, highest: 3600 }, true, |all, value| {
-        all.time2retain = value;
-    }),
+    operational(
+        "MaxOutstandingR2T",
+        Function::Minimum { ours: 8, lowest: 1, highest: 65535 },
+        false,
+        |all, value| {
+            all.r2t_max = value;
+        },
+    ),
+    operational(
+        "DefaultTime2Wait",
+        Function::Maximum { ours: 2, lowest: 0, highest: 3600 },
+        true,
+        |all, value| {
+            all.time2wait = value;
+        },
+    ),
+    operational(
+        "DefaultTime2Retain",
+        Function::Minimum { ours: 0, lowest: 0, highest: 3600 },
+        true,
+        |all, value| {
+            all.time2retain = value;
+        },
+    ),
     operational("DataPDUInOrder", Function::Or(true), false, NOWHERE),
     operational("DataSequenceInOrder", Function::Or(true), false, NOWHERE),
     operational("ErrorRecoveryLevel", Function::Minimum { ours: 0, lowest: 0, highest: 2 }, true, NOWHERE),

@@ -27,9 +27,9 @@ pub fn pairs(text: &[u8]) -> Result<Vec<Pair<'_>>, TextError> {
     let line = preceded(many0(char(END)), pair);
     let (rest, pairs) = many0(line).parse(text).map_err(|_| TextError::NotPair { at: 0 })?;
     let at = text.len() - rest.len();
-    all_consuming(many0(char(END))).parse(rest).map_err(|_: nom::Err<nom::error::Error<&str>>| {
-        TextError::NotPair { at }
-    })?;
+    all_consuming(many0(char(END)))
+        .parse(rest)
+        .map_err(|_: nom::Err<nom::error::Error<&str>>| TextError::NotPair { at })?;
     let mut keys: Vec<&str> = pairs.iter().map(|pair| pair.key).collect();
     keys.sort_unstable();
     match keys.windows(2).find(|two| two[0] == two[1]) {
