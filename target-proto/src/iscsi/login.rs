@@ -13,7 +13,7 @@ use super::chap::{Asked, Challenger, Credentials};
 use super::keys::{self, DATA_SEGMENT_MAX, DEFAULT_DATA_SEGMENT, Key, Parameters, Phase, Row};
 use super::pdu::{
     DecodeError, Decoder, Digests, Isid, LoginRequest, LoginResponse, LoginStatus, Numbers, Output, Pdu,
-    Stage,
+    Sender, Stage,
 };
 use super::text::{self, Answer, Gathered, Pair, TextError};
 
@@ -222,7 +222,7 @@ impl Login {
     #[must_use]
     pub fn new(queue_depth: u32) -> Self {
         Self {
-            decoder: Decoder::new(DEFAULT_DATA_SEGMENT, Digests::default()),
+            decoder: Decoder::new(Sender::Initiator, DEFAULT_DATA_SEGMENT, Digests::default()),
             exchange: Exchange {
                 first: None,
                 stage: Stage::Security,

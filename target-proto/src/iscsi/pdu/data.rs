@@ -31,7 +31,7 @@ pub struct DataOut {
 impl DataOut {
     pub(super) const OPCODE: u8 = 0x05;
 
-    pub(super) fn read(header: &Header, data: Bytes) -> Result<Self, DecodeError> {
+    pub(in crate::iscsi) fn read(header: &Header, data: Bytes) -> Result<Self, DecodeError> {
         let (lun, task, transfer, _, exp_stat_sn, _, data_sn, offset) = fields(
             header,
             (be_u64, be_u32, be_u32, be_u32, be_u32, be_u32, be_u32, be_u32).parse(&header.0[8..]),
@@ -99,7 +99,7 @@ pub struct DataIn {
 impl DataIn {
     pub(super) const OPCODE: u8 = 0x25;
 
-    pub(super) fn read(header: &Header, data: Bytes) -> Result<Self, DecodeError> {
+    pub(in crate::iscsi) fn read(header: &Header, data: Bytes) -> Result<Self, DecodeError> {
         let (lun, task, _, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn, offset, count) = fields(
             header,
             (be_u64, be_u32, be_u32, be_u32, be_u32, be_u32, be_u32, be_u32, be_u32).parse(&header.0[8..]),

@@ -16,9 +16,19 @@ pub struct Digests {
     pub data: bool,
 }
 
+/// Whose PDUs are read: those of the other side are not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// Opcodes 0x00 to 0x1f.
+    Initiator,
+    /// Opcodes 0x20 to 0x3f.
+    Target,
+}
+
 /// Reads one PDU after the other from what a socket brought.
 #[derive(Clone, Debug)]
 pub struct Decoder {
+    sender: Sender,
     data_segment_max: u32,
     digests: Digests,
     /// The header at the start of the buffer was found good, so it is not checked again when more bytes come.
@@ -26,11 +36,11 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that takes data segments of up to `data_segment_max` bytes: the MaxRecvDataSegmentLength that we
+    /// A decoder for what `sender` sends that takes data segments of up to `data_segment_max` bytes: the MaxRecvDataSegmentLength that we
     /// declared.
     #[must_use]
-    pub const fn new(data_segment_max: u32, digests: Digests) -> Self {
-        Self { data_segment_max, digests, header_checked: false }
+    pub const fn new(sender: Sender, data_segment_max: u32, digests: Digests) -> Self {
+        Self { sender, data_segment_max, digests, header_checked: false }
     }
 
     /// Takes one whole PDU from the start of `buffer`, or leaves the bytes alone when it is not whole. A payload
@@ -64,9 +74,11 @@ impl Decoder {
         self.header_checked = false;
         if data_len == 0 && headers_len == BHS_LEN {
             buffer.advance(pdu_len);
+            self.check_sender(&header)?;
             return Ok(Some(Received { header, pdu: Pdu::read(&header, &[], Bytes::new())? }));
         }
         let mut pdu = buffer.split_to(pdu_len).freeze();
+        self.check_sender(&header)?;
         if digest_len > 0 {
             let (data, digest) = pdu[data_at..].split_at(padded_len);
             check(data, digest).map_err(|(received, computed)| DecodeError::DataDigest {
@@ -79,6 +91,13 @@ impl Decoder {
         pdu.advance(data_at);
         pdu.truncate(data_len as usize);
         Ok(Some(Received { header, pdu: Pdu::read(&header, &ahs, pdu)? }))
+    }
+}
+
+impl Decoder {
+    fn check_sender(&self, header: &Header) -> Result<(), DecodeError> {
+        let sender = if header.opcode() < FIRST_OF_TARGET { Sender::Initiator } else { Sender::Target };
+        if sender == self.sender { Ok(()) } else { Err(DecodeError::Opcode { header: *header }) }
     }
 }
 
@@ -111,8 +130,8 @@ pub enum DecodeError {
         /// Of the bytes that came.
         computed: u32,
     },
-    /// The opcode is not one of the standard's.
-    #[error("unknown opcode in {header:?}")]
+    /// The opcode is not one of the standard's for this direction.
+    #[error("unsupported opcode in {header:?}")]
     Opcode {
         /// The header of the PDU.
         header: Header,
@@ -154,3 +173,4 @@ fn check(bytes: &[u8], received: &[u8]) -> Result<(), (u32, u32)> {
 }
 
 const DIGEST_LEN: usize = 4;
+const FIRST_OF_TARGET: u8 = 0x20;

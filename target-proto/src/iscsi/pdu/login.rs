@@ -82,9 +82,8 @@ impl LoginRequest {
         )?;
         let flags = header.flags();
         let wrong = DecodeError::Field { header: *header, at: 1 };
-        let stage = match Stage::read(flags >> 2) {
-            Some(stage @ (Stage::Security | Stage::Operational)) => stage,
-            _ => return Err(wrong),
+        let Some(stage @ (Stage::Security | Stage::Operational)) = Stage::read(flags >> 2) else {
+            return Err(wrong);
         };
         let next = if flags & TRANSIT == 0 { None } else { Some(Stage::read(flags).ok_or(wrong)?) };
         let mut request = Self {

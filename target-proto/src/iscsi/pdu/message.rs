@@ -238,7 +238,7 @@ pub struct AsyncMessage {
     pub lun: u64,
     /// StatSN and the command window.
     pub numbers: Numbers,
-    /// Parameter1 to Parameter3: connection, Time2Wait, Time2Retain or the time to log out, in seconds.
+    /// Parameter1 to Parameter3: connection, how long to wait and to retain, or the time to log out, in seconds.
     pub parameters: [u16; 3],
     /// Sense data and more.
     pub data: Bytes,

@@ -18,7 +18,7 @@ pub use command::{
     ScsiCommand, ScsiResponse, TaskAttribute,
 };
 pub use data::{DataIn, DataInStatus, DataOut, ReadyToTransfer};
-pub use decoder::{DecodeError, Decoder, Digests};
+pub use decoder::{DecodeError, Decoder, Digests, Sender};
 pub use login::{Isid, LoginRequest, LoginResponse, LoginStatus, Stage};
 pub use message::{AsyncEvent, AsyncMessage, LogoutReason, LogoutRequest, LogoutResponse, NopIn, NopOut};
 pub use message::{LogoutAnswer, Reject, RejectReason, Snack};
