@@ -8,6 +8,7 @@ mod model;
 mod names;
 mod problem;
 mod reference;
+mod replicate;
 mod resource;
 mod scope;
 mod secret;
