@@ -4,4 +4,6 @@
 
 pub mod cli;
 pub mod config;
+pub mod events;
 pub mod quantity;
+pub mod status;

@@ -3,8 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use block::{BlockSize, VolumeNumber};
-use ops::config::{Allow, Config, OnIoError, Problem, Problems, Quorum, Severity};
-use replication::{AckMode, NodeId};
+use ops::config::{Allow, Config, OnIoError, Problem, Problems, Severity};
+use replication::{AckMode, NodeId, Quorum};
 
 const CONTRACT: &str = include_str!("contract.toml");
 

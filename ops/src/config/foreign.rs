@@ -23,7 +23,7 @@ pub(super) enum Standing {
 use Standing::{Elsewhere, Meaningless, NotYet};
 
 /// Options of DRBD that are not ours, with what becomes of them.
-pub(super) const FOREIGN: [Foreign; 63] = [
+pub(super) const FOREIGN: [Foreign; 62] = [
     foreign("use-bmbv", Meaningless("there is no kernel block layer to merge requests in")),
     foreign("unplug-watermark", Meaningless("requests are not held back for a watermark")),
     foreign("max-epoch-size", Meaningless("the peer orders writes by sequence, not by epoch")),
@@ -68,7 +68,6 @@ pub(super) const FOREIGN: [Foreign; 63] = [
     foreign("fencing", NotYet),
     foreign("resync-after", NotYet),
     foreign("resync-without-replication", NotYet),
-    foreign("read-balancing", NotYet),
     foreign("al-updates", NotYet),
     foreign("c-plan-ahead", NotYet),
     foreign("c-fill-target", NotYet),

@@ -8,13 +8,13 @@ use std::{
 };
 
 use block::{BlockSize, VolumeNumber};
-use replication::NodeId;
+use replication::{NodeId, Quorum};
 use thiserror::Error;
 use uuid::Uuid;
 
 use super::{
     model::{
-        Address, Advertise, Allow, Cluster, Config, Connection, DiskOptions, Export, Node, Quorum, Resource,
+        Address, Advertise, Allow, Cluster, Config, Connection, DiskOptions, Export, Node, Resource,
         ResourceOptions, Volume,
     },
     names,
@@ -81,6 +81,7 @@ impl Config {
                     number: VolumeNumber(0),
                     size,
                     block_size: BlockSize::B512,
+                    read_only: false,
                     disks: BTreeMap::from([(node, disk.to_owned())]),
                     metadata: BTreeMap::new(),
                 }],

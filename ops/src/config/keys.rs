@@ -202,6 +202,7 @@ pub(super) const VOLUME: Section = Section {
             Value("512"),
             "The logical block that initiators see, in bytes.",
         ),
+        key("read-only", "`true` or `false`", Value("false"), "Whether initiators may only read it."),
         key(
             "disks",
             "table of node = path",
@@ -298,6 +299,12 @@ pub(super) const DISK: Section = Section {
             "number 67 to 65534",
             Value("1237"),
             "How many extents of 4 MiB the activity log holds: what may have to be copied after a crash.",
+        ),
+        key(
+            "read-balancing",
+            "`\"prefer-local\"` or `\"least-pending\"`",
+            Value("\"prefer-local\""),
+            "Which replica serves a read: the local one where it is good, or the least busy of all good ones.",
         ),
     ],
 };

@@ -8,6 +8,7 @@ mod model;
 mod names;
 mod problem;
 mod reference;
+mod replicate;
 mod resource;
 mod scope;
 mod secret;
@@ -22,7 +23,7 @@ pub use generate::{DemoPorts, SingleError};
 pub use identity::Identity;
 pub use model::{
     Address, Advertise, Allow, Chap, Cluster, Config, Connection, DiskOptions, Export, NetOptions, Node,
-    OnIoError, Quorum, Resource, ResourceOptions, Tls, Volume,
+    OnIoError, Resource, ResourceOptions, Tls, Volume,
 };
 pub use problem::{Problem, Problems, Severity};
 pub use reference::reference;

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use block::{BlockSize, VolumeNumber};
-use replication::{AckMode, NodeId};
+use replication::{AckMode, NodeId, Quorum, ReadBalancing};
 use uuid::Uuid;
 
 /// The whole file. Its names are unique, and what it refers to exists in it.
@@ -115,6 +115,8 @@ pub struct Volume {
     pub size: u64,
     /// The logical block.
     pub block_size: BlockSize,
+    /// Whether initiators may only read it.
+    pub read_only: bool,
     /// The backing file or device of each diskful node.
     pub disks: BTreeMap<NodeId, PathBuf>,
     /// Where a node keeps its metadata apart from the data.
@@ -160,6 +162,8 @@ pub struct DiskOptions {
     pub disk_timeout: Duration,
     /// How many extents of 4 MiB the activity log holds.
     pub al_extents: u32,
+    /// Which replica serves a read.
+    pub read_balancing: ReadBalancing,
 }
 
 /// What a medium error does.
@@ -174,19 +178,10 @@ pub enum OnIoError {
 /// When a resource may serve, with DRBD's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceOptions {
-    /// How many nodes must see each other.
+    /// How many nodes must see each other for writes to be acknowledged.
     pub quorum: Quorum,
     /// Whether the first session that touches the medium makes a node Primary.
     pub auto_promote: bool,
-}
-
-/// How many nodes must see each other for writes to be acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quorum {
-    /// Any number.
-    Off,
-    /// More than half of the diskful ones, diskless ones break ties.
-    Majority,
 }
 
 /// How initiators see a resource.
@@ -343,6 +338,11 @@ impl Default for NetOptions {
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        Self { on_io_error: OnIoError::Detach, disk_timeout: Duration::from_secs(30), al_extents: 1237 }
+        Self {
+            on_io_error: OnIoError::Detach,
+            disk_timeout: Duration::from_secs(30),
+            al_extents: 1237,
+            read_balancing: ReadBalancing::PreferLocal,
+        }
     }
 }

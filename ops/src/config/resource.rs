@@ -7,13 +7,13 @@ use std::{
 };
 
 use block::{BlockSize, VolumeNumber};
-use replication::{AckMode, NodeId};
+use replication::{AckMode, NodeId, Quorum, ReadBalancing};
 
 use super::{
     keys,
     model::{
-        Allow, Chap, Connection, DiskOptions, Export, NetOptions, Node, OnIoError, Quorum, Resource,
-        ResourceOptions, Volume,
+        Allow, Chap, Connection, DiskOptions, Export, NetOptions, Node, OnIoError, Resource, ResourceOptions,
+        Volume,
     },
     names,
     scope::{At, Scope},
@@ -109,6 +109,7 @@ impl Reader<'_> {
             number: VolumeNumber(u16::try_from(number?.value).expect("checked to be at most LUN_MAX")),
             size: size?.value,
             block_size,
+            read_only: scope.or("read-only", false, truth),
             disks: values(disks),
             metadata: values(metadata),
         })
@@ -168,8 +169,7 @@ impl Reader<'_> {
     }
 
     fn options(&self, scope: &Scope<'_>) -> ResourceOptions {
-        let quorum = if self.nodes.len() >= 3 { Quorum::Majority } else { Quorum::Off };
-        let defaults = ResourceOptions { quorum, auto_promote: true };
+        let defaults = ResourceOptions { quorum: Quorum::default_for(self.nodes.len()), auto_promote: true };
         let Some(scope) = scope.table("options", &keys::OPTIONS) else { return defaults };
         let quorum = scope.get("quorum", choice(&[("off", Quorum::Off), ("majority", Quorum::Majority)]));
         if let Some(At { value: Quorum::Majority, span }) = &quorum
@@ -334,6 +334,7 @@ fn disk(scope: &Scope<'_>) -> DiskOptions {
         al_extents: scope
             .get("al-extents", whole(67, 65_534))
             .map_or(common.al_extents, |at| narrow(at.value)),
+        read_balancing: scope.or("read-balancing", common.read_balancing, choice(&READ_BALANCING)),
     }
 }
 
@@ -366,6 +367,9 @@ fn plain_path(path: &Path) -> PathBuf {
 }
 
 const PROTOCOLS: [(&str, AckMode); 3] = [("A", AckMode::A), ("B", AckMode::B), ("C", AckMode::C)];
+
+const READ_BALANCING: [(&str, ReadBalancing); 2] =
+    [("prefer-local", ReadBalancing::PreferLocal), ("least-pending", ReadBalancing::LeastPending)];
 
 /// The largest LUN of the form that every initiator knows (SAM-5 4.7.7.1, peripheral device addressing).
 const LUN_MAX: u64 = 255;

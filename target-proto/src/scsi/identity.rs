@@ -1,5 +1,7 @@
 //! Who is who: the target, its ports on each node, its volumes, and the initiators that log in (SAM-5 4.8).
 
+use std::fmt;
+
 use block::{BlockSize, VolumeNumber};
 
 /// An I_T nexus: one iSCSI session. The transport gives out the numbers and never uses one twice.
@@ -49,6 +51,8 @@ pub struct UnitConfig {
     pub size: u64,
     /// The size of its logical blocks.
     pub block_size: BlockSize,
+    /// The size of the blocks that the backing store handles best; never less than `block_size`.
+    pub physical_block_size: BlockSize,
     /// Its identity.
     pub identity: VolumeIdentity,
     /// Whether unmapped blocks give their space back on every replica, and read as zeros.
@@ -66,6 +70,28 @@ pub struct InitiatorPort {
     pub isid: [u8; 6],
 }
 
+impl InitiatorPort {
+    /// Reads what `Display` writes: the name of an initiator port (RFC 7143 4.2.7.1).
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let (iqn, isid) = name.split_once(SEPARATOR)?;
+        let bytes = u64::from_str_radix(isid, 16).ok()?.to_be_bytes();
+        let [0, 0, isid @ ..] = bytes else { return None };
+        (!iqn.is_empty() && iqn.len() <= NAME_LEN_MAX).then(|| Self { iqn: iqn.to_owned(), isid })
+    }
+}
+
+impl fmt::Display for InitiatorPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.isid;
+        write!(f, "{}{SEPARATOR}{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}{g:02x}", self.iqn)
+    }
+}
+
+const SEPARATOR: &str = ",i,0x";
+/// The longest iSCSI name (RFC 7143 4.2.7.1).
+const NAME_LEN_MAX: usize = 223;
+
 /// The asymmetric access state of a target port group (SPC-4 5.15.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathState {
@@ -79,4 +105,21 @@ pub enum PathState {
     Unavailable,
     /// Between two states.
     Transitioning,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7143 4.2.7.1: a port's name is the initiator's name and the ISID, and nothing else is one.
+    #[test]
+    fn port_names() {
+        let port =
+            InitiatorPort { iqn: "iqn.2026-11.io.evenkeel:a,b".to_owned(), isid: [0, 2, 0x3d, 0, 0, 1] };
+        assert_eq!(port.to_string(), "iqn.2026-11.io.evenkeel:a,b,i,0x00023d000001");
+        assert_eq!(InitiatorPort::parse(&port.to_string()), Some(port));
+        for name in ["", "iqn.a", "iqn.a,i,0x", ",i,0x1", "iqn.a,i,0xfffffffffffff", "iqn.a,i,0xg"] {
+            assert_eq!(InitiatorPort::parse(name), None, "{name}");
+        }
+    }
 }

@@ -5,11 +5,25 @@
 //! data is here, and [`Target::resume`] as often as a [`Step`] names work that somebody else does: the volume,
 //! the store of the reservations, the task manager. The tasks of a logical unit are the transport's.
 
+mod alua;
+mod attention;
+mod cdb;
+mod execute;
 mod identity;
+mod inquiry;
+mod medium;
+mod mode;
+mod opcode;
+mod operation;
+mod persistent;
+mod report;
+pub mod reservation;
 mod response;
 mod sense;
 mod step;
 mod target;
+mod unit;
+mod work;
 
 pub use identity::{
     InitiatorPort, NexusId, PathState, PortGroup, RelativePort, TargetIdentity, TargetPort, UnitConfig,

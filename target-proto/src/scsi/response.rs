@@ -13,8 +13,6 @@ pub enum ScsiStatus {
     Good = 0x00,
     /// Not done, or done with something to tell: the sense data says what.
     CheckCondition = 0x02,
-    /// Of PRE-FETCH: the blocks fit the cache.
-    ConditionMet = 0x04,
     /// The logical unit can not take the command now.
     Busy = 0x08,
     /// A reservation of another I_T nexus forbids the command.

@@ -3,7 +3,8 @@
 use block::{Command, Payload, VolumeNumber};
 use bytes::Bytes;
 
-use super::{NexusId, Response};
+use super::work::Work;
+use super::{NexusId, Response, SenseFormat};
 
 /// How many bytes a CDB moves, before anything is known of the initiator's buffers. Both are 0 where the CDB is
 /// going to be refused for what it says.
@@ -84,6 +85,7 @@ pub enum TargetEffect {
 /// The rest of a command, between a [`Step`] and its outcome. It is bound to the target that made it.
 #[derive(Debug)]
 pub struct Continuation {
-    pub(super) nexus: NexusId,
     pub(super) volume: VolumeNumber,
+    pub(super) format: SenseFormat,
+    pub(super) work: Work,
 }

@@ -1,0 +1,202 @@
+//! What a state that is not normal means, and what to do about it.
+//!
+//! A table: the first row of a thing's rules that applies explains it. `status` prints the rows.
+
+use replication::{ConnectionState, DiskState, ReplicationState, Role};
+
+use super::{Connection, Device, PeerDevice, Resource};
+
+/// A state that is not normal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about and how it stands: `bravo: connection:Connecting`.
+    pub what: String,
+    /// What that means.
+    pub meaning: &'static str,
+    /// What to do about it: a command where there is one.
+    pub remedy: String,
+}
+
+/// Everything of a resource that is not normal, in the order of `status`.
+#[must_use]
+pub fn findings(resource: &Resource) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut note = |what: String, rule: Option<&Rule>, peer: &str| {
+        findings.extend(rule.map(|rule| Finding {
+            what,
+            meaning: rule.meaning,
+            remedy: rule.remedy.replace("RESOURCE", &resource.name).replace("PEER", peer),
+        }));
+    };
+    if resource.suspended {
+        note("suspended".to_owned(), Some(&SUSPENDED), "");
+    }
+    for device in &resource.devices {
+        let what = |state: &str| format!("volume {}: {state}", device.volume);
+        note(what(&format!("disk:{}", device.disk_state)), disk(resource, device), "");
+        note(what("quorum:no"), (!device.quorum).then_some(&QUORUM), "");
+    }
+    for peer in &resource.connections {
+        let what = format!("{}: connection:{}", peer.name, peer.connection_state);
+        note(what, connection(peer), &peer.name);
+        for device in &peer.peer_devices {
+            let what = |state: String| format!("{}, volume {}: {state}", peer.name, device.volume);
+            let states = format!("replication:{}", device.replication_state);
+            note(what(states), replication(device), &peer.name);
+            note(what(format!("peer-disk:{}", device.peer_disk_state)), peer_disk(peer, device), &peer.name);
+        }
+    }
+    findings
+}
+
+struct Rule {
+    meaning: &'static str,
+    /// `RESOURCE` and `PEER` stand for the names.
+    remedy: &'static str,
+}
+
+fn disk(resource: &Resource, device: &Device) -> Option<&'static Rule> {
+    let mut here = resource.connections.iter().flat_map(|peer| &peer.peer_devices);
+    let syncing = here.any(|peer| peer.volume == device.volume && peer.is_syncing());
+    match device.disk_state {
+        DiskState::UpToDate => None,
+        DiskState::Diskless if device.client => None,
+        DiskState::Diskless => Some(&LOST_DISK),
+        DiskState::Failed => Some(&FAILED_DISK),
+        DiskState::Attaching | DiskState::Negotiating => Some(&STARTING_DISK),
+        DiskState::Inconsistent | DiskState::Outdated if syncing => Some(&CATCHING_UP),
+        DiskState::Inconsistent => Some(&INCONSISTENT),
+        DiskState::Outdated => Some(&OUTDATED),
+        DiskState::Consistent | DiskState::DUnknown => Some(&CONSISTENT),
+    }
+}
+
+const fn connection(peer: &Connection) -> Option<&'static Rule> {
+    match peer.connection_state {
+        ConnectionState::Connected if peer.congested => Some(&CONGESTED),
+        ConnectionState::Connected => None,
+        ConnectionState::StandAlone => Some(&STAND_ALONE),
+        ConnectionState::Disconnecting => Some(&DISCONNECTING),
+        ConnectionState::ProtocolError => Some(&PROTOCOL_ERROR),
+        ConnectionState::Connecting | ConnectionState::Unconnected => Some(&CONNECTING),
+        ConnectionState::Timeout
+        | ConnectionState::BrokenPipe
+        | ConnectionState::NetworkFailure
+        | ConnectionState::TearDown => Some(&BROKEN),
+    }
+}
+
+const fn replication(device: &PeerDevice) -> Option<&'static Rule> {
+    match device.replication_state {
+        ReplicationState::PausedSyncS | ReplicationState::PausedSyncT => Some(&PAUSED),
+        ReplicationState::Off
+        | ReplicationState::Established
+        | ReplicationState::StartingSyncS
+        | ReplicationState::StartingSyncT
+        | ReplicationState::WFBitMapS
+        | ReplicationState::WFBitMapT
+        | ReplicationState::SyncSource
+        | ReplicationState::SyncTarget
+        | ReplicationState::VerifyS
+        | ReplicationState::VerifyT => None,
+    }
+}
+
+fn peer_disk(peer: &Connection, device: &PeerDevice) -> Option<&'static Rule> {
+    // What is known of a peer that is not connected is old: the connection is what has to be mended.
+    if peer.connection_state != ConnectionState::Connected || peer.peer_role == Role::Unknown {
+        return None;
+    }
+    match device.peer_disk_state {
+        DiskState::UpToDate | DiskState::Attaching | DiskState::Negotiating => None,
+        DiskState::Diskless if device.peer_client => None,
+        DiskState::Inconsistent | DiskState::Outdated if device.is_syncing() => None,
+        DiskState::Diskless | DiskState::Failed => Some(&PEER_LOST_DISK),
+        DiskState::Inconsistent | DiskState::Outdated | DiskState::Consistent | DiskState::DUnknown => {
+            Some(&PEER_OLD)
+        }
+    }
+}
+
+const SUSPENDED: Rule = Rule {
+    meaning: "commands wait, because this node may not answer them now",
+    remedy: "bring the nodes that are missing below back; the commands go on by themselves",
+};
+
+const QUORUM: Rule = Rule {
+    meaning: "this node does not see enough of the others to know that nobody else writes",
+    remedy: "bring the nodes that are missing below back, or the network to them",
+};
+
+const LOST_DISK: Rule = Rule {
+    meaning: "this node has no usable copy of the volume; peers serve it",
+    remedy: "read why in the node's log, mend or replace the disk, and start the node again",
+};
+
+const FAILED_DISK: Rule = Rule {
+    meaning: "the disk failed and is being given up; peers serve the volume",
+    remedy: "replace the disk, and start the node again",
+};
+
+const STARTING_DISK: Rule = Rule { meaning: "the disk is being taken into use", remedy: "wait a moment" };
+
+const CATCHING_UP: Rule = Rule {
+    meaning: "what the disk lacks is being copied from a peer; reads are served by peers meanwhile",
+    remedy: "evenkeel wait RESOURCE up-to-date",
+};
+
+const INCONSISTENT: Rule = Rule {
+    meaning: "the data here is incomplete, and no peer with good data is connected",
+    remedy: "connect a peer with good data; if there is none any more: evenkeel primary RESOURCE --force",
+};
+
+const OUTDATED: Rule = Rule {
+    meaning: "a peer has newer data",
+    remedy: "connect it; if it is lost for good: evenkeel primary RESOURCE --force",
+};
+
+const CONSISTENT: Rule = Rule {
+    meaning: "the data is complete, but whether a peer has newer data is not known",
+    remedy: "connect the peers; if they are lost for good: evenkeel primary RESOURCE --force",
+};
+
+const CONGESTED: Rule = Rule {
+    meaning: "more is written than the network or the peer takes",
+    remedy: "look at the load of the network and of the disks of PEER",
+};
+
+const STAND_ALONE: Rule = Rule {
+    meaning: "no connection is wanted: after `disconnect`, or because both sides were written while apart",
+    remedy: "evenkeel connect RESOURCE --peer PEER; after a split brain, on the node whose writes go: \
+             evenkeel connect RESOURCE --discard-my-data",
+};
+
+const DISCONNECTING: Rule = Rule { meaning: "the connection is being taken down", remedy: "wait a moment" };
+
+const PROTOCOL_ERROR: Rule = Rule {
+    meaning: "the peer was refused, or refused this node",
+    remedy: "compare the version, the configuration file and the secret of PEER with this node's; the log has the reason",
+};
+
+const CONNECTING: Rule = Rule {
+    meaning: "the peer does not answer; it misses what is written now, and gets it when it is back",
+    remedy: "see that evenkeel runs on PEER, and that its replication address can be reached from here",
+};
+
+const BROKEN: Rule = Rule {
+    meaning: "the connection broke and is made again",
+    remedy: "wait a moment; if it does not come back, see that evenkeel runs on PEER",
+};
+
+const PAUSED: Rule =
+    Rule { meaning: "the resync is held up", remedy: "it goes on by itself once what it waits for is done" };
+
+const PEER_LOST_DISK: Rule = Rule {
+    meaning: "the peer has no usable copy of the volume",
+    remedy: "read why in the log of PEER, mend or replace its disk, and start it again",
+};
+
+const PEER_OLD: Rule = Rule {
+    meaning: "the peer's copy is not good, and nothing is being copied to it from here",
+    remedy: "wait until a node with good data is connected to PEER",
+};

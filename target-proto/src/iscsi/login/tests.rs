@@ -1,0 +1,1 @@
+//! Logins, right and wrong.

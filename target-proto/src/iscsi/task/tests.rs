@@ -1,0 +1,1 @@
+//! Data out of its place, and in it.
