@@ -94,9 +94,9 @@ pub enum Function {
     /// Each side says what holds for itself; no answer.
     Declare,
     /// The smaller number of both.
-    Minimum { ours: u32, lowest: u32, highest: u32 },
+    Minimum(Range),
     /// The larger number of both.
-    Maximum { ours: u32, lowest: u32, highest: u32 },
+    Maximum(Range),
     /// Yes if both say so.
     And(bool),
     /// Yes if one says so.
@@ -107,6 +107,17 @@ pub enum Function {
     Constant(&'static str),
     /// What decides is elsewhere: in the login or in the security negotiation.
     Elsewhere,
+}
+
+/// The numbers a key can have.
+#[derive(Clone, Copy)]
+pub struct Range {
+    /// What we want.
+    pub ours: u32,
+    /// The least that the standard allows.
+    pub lowest: u32,
+    /// The most that the standard allows.
+    pub highest: u32,
 }
 
 /// One key.
@@ -156,10 +167,10 @@ impl Row {
                 }
                 _ => None,
             },
-            Function::Minimum { ours, lowest, highest } => {
+            Function::Minimum(Range { ours, lowest, highest }) => {
                 in_range(pair.value, lowest, highest).map(|theirs| plain(ours.min(theirs)))
             }
-            Function::Maximum { ours, lowest, highest } => {
+            Function::Maximum(Range { ours, lowest, highest }) => {
                 in_range(pair.value, lowest, highest).map(|theirs| plain(ours.max(theirs)))
             }
             Function::And(ours) => yes(pair.value).map(|theirs| yes_or_no(ours && theirs)),
@@ -234,8 +245,16 @@ const fn chap(name: &'static str) -> Row {
     Row { value_max: CHAP_VALUE_MAX, ..row }
 }
 
+const fn minimum(ours: u32, lowest: u32, highest: u32) -> Function {
+    Function::Minimum(Range { ours, lowest, highest })
+}
+
+const fn maximum(ours: u32, lowest: u32, highest: u32) -> Function {
+    Function::Maximum(Range { ours, lowest, highest })
+}
+
 const fn length(ours: u32) -> Function {
-    Function::Minimum { ours, lowest: 512, highest: LENGTH_MAX }
+    minimum(ours, 512, LENGTH_MAX)
 }
 
 /// How many keys there are.
@@ -269,39 +288,24 @@ pub static TABLE: [Row; TABLE_LEN] = [
         value_max: VALUE_MAX,
         store: |all, value| all.peer_data_segment_max = value,
     },
-    operational("MaxConnections", Function::Minimum { ours: 1, lowest: 1, highest: 65535 }, false, NOWHERE),
+    operational("MaxConnections", minimum(1, 1, 65535), false, NOWHERE),
     operational("InitialR2T", Function::Or(false), false, |all, yes| all.initial_r2t = yes == 1),
     operational("ImmediateData", Function::And(true), false, |all, yes| all.immediate_data = yes == 1),
     operational("MaxBurstLength", length(1 << 20), false, |all, value| all.burst_max = value),
     operational("FirstBurstLength", length(262_144), false, |all, value| all.first_burst_max = value),
-    operational(
-        "MaxOutstandingR2T",
-        Function::Minimum { ours: 8, lowest: 1, highest: 65535 },
-        false,
-        |all, value| {
-            all.r2t_max = value;
-        },
-    ),
-    operational(
-        "DefaultTime2Wait",
-        Function::Maximum { ours: 2, lowest: 0, highest: 3600 },
-        true,
-        |all, value| {
-            all.time2wait = value;
-        },
-    ),
-    operational(
-        "DefaultTime2Retain",
-        Function::Minimum { ours: 0, lowest: 0, highest: 3600 },
-        true,
-        |all, value| {
-            all.time2retain = value;
-        },
-    ),
+    operational("MaxOutstandingR2T", minimum(8, 1, 65535), false, |all, value| {
+        all.r2t_max = value;
+    }),
+    operational("DefaultTime2Wait", maximum(2, 0, 3600), true, |all, value| {
+        all.time2wait = value;
+    }),
+    operational("DefaultTime2Retain", minimum(0, 0, 3600), true, |all, value| {
+        all.time2retain = value;
+    }),
     operational("DataPDUInOrder", Function::Or(true), false, NOWHERE),
     operational("DataSequenceInOrder", Function::Or(true), false, NOWHERE),
-    operational("ErrorRecoveryLevel", Function::Minimum { ours: 0, lowest: 0, highest: 2 }, true, NOWHERE),
-    operational("iSCSIProtocolLevel", Function::Minimum { ours: 1, lowest: 0, highest: 31 }, true, NOWHERE),
+    operational("ErrorRecoveryLevel", minimum(0, 0, 2), true, NOWHERE),
+    operational("iSCSIProtocolLevel", minimum(1, 0, 31), true, NOWHERE),
     operational("TaskReporting", Function::List(&["RFC3720"]), false, NOWHERE),
     // Obsolete, yet never NotUnderstood (RFC 7143 13.25).
     operational("IFMarker", Function::Constant("No"), true, NOWHERE),

@@ -2,6 +2,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 
+use super::length::len32;
 use super::opcode::Needs;
 use super::sense::{Additional, Sense};
 use super::{PathState, TargetPort};
@@ -45,7 +46,7 @@ pub(super) fn port_groups(extended: bool, ports: &[(TargetPort, PathState)]) -> 
     }
     let header_len = if extended { 4 } else { 0 };
     let mut data = BytesMut::with_capacity(4 + header_len + list.len());
-    data.put_u32((header_len + list.len()) as u32);
+    data.put_u32(len32(header_len + list.len()));
     if extended {
         data.put_slice(&[EXTENDED, TRANSITION_S, 0, 0]);
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use block::{BlockSize, VolumeNumber};
 
-/// An I_T nexus: one iSCSI session. The transport gives out the numbers and never uses one twice.
+/// An `I_T` nexus: one iSCSI session. The transport gives out the numbers and never uses one twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NexusId(pub u64);
 
@@ -61,7 +61,7 @@ pub struct UnitConfig {
     pub read_only: bool,
 }
 
-/// An initiator port, as SPC-4 7.6.4 names it in a TransportID: iSCSI name and ISID.
+/// An initiator port, as SPC-4 7.6.4 names it in a `TransportID`: iSCSI name and ISID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InitiatorPort {
     /// The iSCSI name of the initiator.
@@ -83,8 +83,8 @@ impl InitiatorPort {
 
 impl fmt::Display for InitiatorPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.isid;
-        write!(f, "{}{SEPARATOR}{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}{g:02x}", self.iqn)
+        write!(f, "{}{SEPARATOR}", self.iqn)?;
+        self.isid.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 
+use super::length::{len8, len16, len32};
 use super::sense::Sense;
 use super::unit::{COMPARE_AND_WRITE_MAX, TRANSFER_OPTIMAL_BYTES, UNMAP_DESCRIPTORS_MAX, Unit};
 use super::{TargetIdentity, VolumeIdentity};
@@ -9,7 +10,7 @@ use super::{TargetIdentity, VolumeIdentity};
 /// The standard INQUIRY data.
 pub(super) fn standard() -> BytesMut {
     let mut data = BytesMut::with_capacity(STANDARD_LEN);
-    data.put_slice(&[DISK, 0, SPC_4, HISUP | FORMAT_2, STANDARD_LEN as u8 - 5]);
+    data.put_slice(&[DISK, 0, SPC_4, HISUP | FORMAT_2, len8(STANDARD_LEN - 5)]);
     data.put_slice(&[TPGS_IMPLICIT, MULTIP, CMDQUE]);
     data.put_slice(VENDOR);
     data.put_slice(PRODUCT);
@@ -54,7 +55,7 @@ pub(super) fn vital(code: u8, unit: &Unit, target: &TargetIdentity) -> Result<By
     }
     let mut data = BytesMut::with_capacity(4 + page.len());
     data.put_slice(&[DISK, code]);
-    data.put_u16(page.len() as u16);
+    data.put_u16(len16(page.len()));
     data.put_slice(&page);
     Ok(data)
 }
@@ -84,7 +85,7 @@ fn put_designators(page: &mut BytesMut, unit: &Unit, target: &TargetIdentity) {
 }
 
 fn put_designator(page: &mut BytesMut, code_set: u8, kind: u8, designator: &[u8]) {
-    page.put_slice(&[code_set, kind, 0, designator.len() as u8]);
+    page.put_slice(&[code_set, kind, 0, len8(designator.len())]);
     page.put_slice(designator);
 }
 
@@ -99,13 +100,13 @@ fn padded(name: &str) -> Vec<u8> {
 fn put_block_limits(page: &mut BytesMut, unit: &Unit) {
     let granularity = PHYSICAL_LEN / unit.block_len();
     page.put_slice(&[0, COMPARE_AND_WRITE_MAX]);
-    page.put_u16(granularity as u16);
+    page.put_u16(len16(granularity as usize));
     page.put_u32(unit.transfer_max());
     page.put_u32(TRANSFER_OPTIMAL_BYTES / unit.block_len());
     page.put_u32(0);
     if unit.config.thin {
         page.put_u32(unit.unmap_max());
-        page.put_u32(UNMAP_DESCRIPTORS_MAX as u32);
+        page.put_u32(len32(UNMAP_DESCRIPTORS_MAX));
         page.put_u32(granularity);
         page.put_u32(UGAVALID);
     } else {

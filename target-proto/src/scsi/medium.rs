@@ -3,6 +3,7 @@
 use block::Extent;
 
 use super::cdb::{Blocks, Cdb};
+use super::length::transfer_len;
 use super::operation::Operation;
 use super::sense::Sense;
 use super::unit::{COMPARE_AND_WRITE_MAX, Unit};
@@ -63,10 +64,10 @@ impl Medium {
         match self {
             Self::Write { extent, .. }
             | Self::WriteAndVerify { extent, .. }
-            | Self::OrWrite { extent, .. } => extent.len as u32,
-            Self::Verify { extent, against: Against::Data } => extent.len as u32,
+            | Self::OrWrite { extent, .. }
+            | Self::Verify { extent, against: Against::Data } => transfer_len(*extent),
             Self::Verify { extent, against: Against::OneBlock } if !extent.is_empty() => block_len,
-            Self::CompareAndWrite { extent, .. } => 2 * extent.len as u32,
+            Self::CompareAndWrite { extent, .. } => 2 * transfer_len(*extent),
             Self::WriteSame { data: true, .. } => block_len,
             Self::Unmap { list_len } => *list_len,
             Self::Read { .. }
@@ -78,9 +79,9 @@ impl Medium {
     }
 
     /// How many bytes it returns, at most.
-    pub(super) const fn data_in(&self) -> u32 {
+    pub(super) fn data_in(&self) -> u32 {
         match self {
-            Self::Read { extent, .. } => extent.len as u32,
+            Self::Read { extent, .. } => transfer_len(*extent),
             Self::LbaStatus { allocation, .. } => *allocation,
             _ => 0,
         }

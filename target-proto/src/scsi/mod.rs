@@ -1,4 +1,4 @@
-//! The SCSI device server: one target, its logical units, and what each I_T nexus is to each of them.
+//! The SCSI device server: one target, its logical units, and what each `I_T` nexus is to each of them.
 //!
 //! It follows SAM-5 (the model), SPC-4 (the commands of every device) and SBC-3 (the commands of a disk). A
 //! transport calls [`Target::transfer`] when a CDB arrives, [`Target::start`] once the command may run and its
@@ -7,10 +7,12 @@
 
 mod alua;
 mod attention;
+mod blocks;
 mod cdb;
 mod execute;
 mod identity;
 mod inquiry;
+mod length;
 mod medium;
 mod mode;
 mod opcode;

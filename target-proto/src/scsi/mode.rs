@@ -4,6 +4,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 
+use super::length::{len8, len16};
 use super::operation::Descriptors;
 use super::sense::{Additional, Sense};
 use super::unit::Unit;
@@ -39,7 +40,7 @@ impl Mode {
 
     /// The page with this code, header and all, and the same with everything changeable set and unset.
     fn page(self, (code, subpage): (u8, u8)) -> Option<Page> {
-        let (bytes, len): (&[(usize, u8)], usize) = match (code, subpage) {
+        let (bytes, len): (&[(usize, u8)], u8) = match (code, subpage) {
             (0x01 | 0x1c, 0) => (&[], 12),
             (0x02, 0) => (&[], 16),
             (0x08, 0) => (&[(2, flag(self.write_cache, WCE))], 20),
@@ -56,11 +57,11 @@ impl Mode {
             (0x0a, 1) => (&[(4, IALUAE)], 32),
             _ => return None,
         };
-        let mut page = Page { bytes: [0; PAGE_LEN_MAX], len };
+        let mut page = Page { bytes: [0; PAGE_LEN_MAX], len: len.into() };
         if subpage == 0 {
-            page.bytes[..2].copy_from_slice(&[code, len as u8 - 2]);
+            page.bytes[..2].copy_from_slice(&[code, len - 2]);
         } else {
-            page.bytes[..4].copy_from_slice(&[SUBPAGE_FORMAT | code, subpage, 0, len as u8 - 4]);
+            page.bytes[..4].copy_from_slice(&[SUBPAGE_FORMAT | code, subpage, 0, len - 4]);
         }
         for (at, value) in bytes {
             page.bytes[*at] = *value;
@@ -133,12 +134,12 @@ pub(super) fn sense(
     let device = DPO_FUA | flag(unit.write_protected(), WRITE_PROTECTED);
     let mut data = BytesMut::with_capacity(LONG_HEADER_LEN + body.len());
     if long {
-        data.put_u16((LONG_HEADER_LEN - 2 + body.len()) as u16);
+        data.put_u16(len16(LONG_HEADER_LEN - 2 + body.len()));
         data.put_slice(&[0, device, flag(descriptors == Descriptors::Long, LONG_LBA), 0]);
-        data.put_u16(descriptors_len as u16);
+        data.put_u16(len16(descriptors_len));
     } else {
-        data.put_u8((SHORT_HEADER_LEN - 1 + body.len()) as u8);
-        data.put_slice(&[0, device, descriptors_len as u8]);
+        data.put_u8(len8(SHORT_HEADER_LEN - 1 + body.len()));
+        data.put_slice(&[0, device, len8(descriptors_len)]);
     }
     data.put_slice(&body);
     Ok(data)
@@ -193,18 +194,18 @@ fn check_descriptor(unit: &Unit, long_lba: bool, descriptor: &[u8], at: usize) -
     let (blocks, block_len) = descriptor.split_at(blocks_len);
     let unchanged = blocks.iter().all(|byte| *byte == 0) || *blocks == expected[..blocks_len];
     if !unchanged {
-        return Err(Sense::parameter_byte(at as u16));
+        return Err(Sense::parameter_byte(len16(at)));
     }
     // The first byte behind the number of blocks, of the short form, is reserved or density.
     if block_len[1..] != expected[blocks_len + 1..] {
-        return Err(Sense::parameter_byte((at + blocks_len + 1) as u16));
+        return Err(Sense::parameter_byte(len16(at + blocks_len + 1)));
     }
     Ok(())
 }
 
 /// Takes the page at `at` over and returns its length.
 fn select_page(mode: &mut Mode, list: &[u8], at: usize) -> Result<usize, Sense> {
-    let field = |offset: usize| Sense::parameter_byte((at + offset).min(usize::from(u16::MAX)) as u16);
+    let field = |offset: usize| Sense::parameter_byte(len16(at + offset));
     let [first, second, ..] = list[at..] else { return Err(LIST_LENGTH) };
     let code = (first & 0x3f, if first & SUBPAGE_FORMAT == 0 { 0 } else { second });
     let current = mode.page(code).ok_or(field(0))?;
@@ -216,10 +217,10 @@ fn select_page(mode: &mut Mode, list: &[u8], at: usize) -> Result<usize, Sense> 
     }
     let given = given.ok_or(LIST_LENGTH)?;
     let mask = Mode::mask(code).ok_or(field(0))?;
-    for offset in header_len..current.len {
-        if (given[offset] ^ current.bytes[offset]) & !mask.bytes[offset] != 0 {
-            return Err(field(offset));
-        }
+    let fixed = given.iter().zip(current.as_bytes()).zip(mask.as_bytes()).skip(header_len);
+    let mut changed = fixed.map(|((given, current), mask)| (given ^ current) & !mask);
+    if let Some(offset) = changed.position(|bits| bits != 0) {
+        return Err(field(header_len + offset));
     }
     match code {
         (0x08, 0) => mode.write_cache = given[2] & WCE != 0,

@@ -185,7 +185,7 @@ static TABLE: &[Opcode] = &[
         .uses(4, 0x05),
     command(0x1d, 6, (3, 5), parse::send_diagnostic).right(WRITES).uses(1, 0x04),
     command(0x1e, 6, (0, 0), parse::prevent_allow)
-        .right(Right::WritesUnless(|cdb| cdb.byte(4) & 0x03 == 0))
+        .right(Right::WritesUnless(|cdb| matches!(cdb.byte(4) & 0x03, 0)))
         .uses(4, 0x03),
     command(0x25, 10, (0, 0), parse::read_capacity10).needs(Needs::Standby),
     blocks(0x28, 10, DPO_FUA, Access::Read, medium::read10),

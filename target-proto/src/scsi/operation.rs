@@ -104,19 +104,24 @@ impl Operation {
                 Transfer { data_in: medium.data_in(), data_out: medium.data_out(unit.block_len()) }
             }
             Self::Inform { allocation, .. } => Transfer { data_in: *allocation, data_out: 0 },
-            Self::ModeSelect { list_len, .. } => Transfer { data_in: 0, data_out: *list_len },
-
-            Self::PersistentOut { list_len, .. } => Transfer { data_in: 0, data_out: *list_len },
+            Self::ModeSelect { list_len, .. } | Self::PersistentOut { list_len, .. } => {
+                Transfer { data_in: 0, data_out: *list_len }
+            }
             Self::Nothing | Self::Reserve | Self::Release => Transfer::default(),
         }
     }
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it ends the functions of the command table, which have one type"
+)]
 const fn inform(subject: Subject, allocation: u32) -> Result<Operation, Sense> {
     Ok(Operation::Inform { subject, allocation })
 }
 
 /// TEST UNIT READY, SPC-4 6.47.
+#[expect(clippy::unnecessary_wraps, reason = "the functions of the command table have one type")]
 pub(super) fn nothing(_: &Cdb, _: &Unit) -> Result<Operation, Sense> {
     Ok(Operation::Nothing)
 }
@@ -294,7 +299,7 @@ pub(super) fn report_target_port_groups(cdb: &Cdb, _: &Unit) -> Result<Operation
 
 /// REPORT SUPPORTED OPERATION CODES, SPC-4 6.35.
 pub(super) fn report_opcodes(cdb: &Cdb, _: &Unit) -> Result<Operation, Sense> {
-    let (code, action) = (cdb.byte(3), cdb.length16(4)? as u16);
+    let (code, action) = (cdb.byte(3), u16::from_be_bytes([cdb.byte(4), cdb.byte(5)]));
     let select = match cdb.byte(2) & 0x07 {
         0 => OpcodeSelect::All,
         1 => OpcodeSelect::Code(code),

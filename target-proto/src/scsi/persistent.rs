@@ -5,6 +5,7 @@ use nom::bytes::complete::take;
 use nom::error::Error;
 use nom::number::complete::{be_u8, be_u16, be_u32, be_u64};
 
+use super::length::{len16, len32};
 use super::operation::PersistentAction;
 use super::reservation::{Consequences, Key, Refusal, Registrant, Registry, ReservationType};
 use super::sense::{Additional, Sense};
@@ -51,7 +52,7 @@ pub(super) fn full_status(registry: &Registry) -> BytesMut {
         list.put_slice(if holds { &[R_HOLDER][..] } else { &[0] });
         list.put_slice(&[if holds { kind } else { 0 }, 0, 0, 0, 0]);
         list.put_u16(registrant.port);
-        list.put_u32(transport.len() as u32);
+        list.put_u32(len32(transport.len()));
         list.put_slice(&transport);
     }
     with_header(registry, &list)
@@ -60,7 +61,7 @@ pub(super) fn full_status(registry: &Registry) -> BytesMut {
 fn with_header(registry: &Registry, list: &[u8]) -> BytesMut {
     let mut data = BytesMut::with_capacity(8 + list.len());
     data.put_u32(registry.generation());
-    data.put_u32(list.len() as u32);
+    data.put_u32(len32(list.len()));
     data.put_slice(list);
     data
 }
@@ -183,7 +184,7 @@ fn register_and_move(
     Ok(registry.register_and_move(who, Key(key), &to, Key(new), unregister, persistent)?)
 }
 
-/// The additional parameter data of REGISTER: a length and TransportIDs (SPC-4 table 222).
+/// The additional parameter data of REGISTER: a length and transport identifiers (SPC-4 table 222).
 fn transports(data: &[u8], port: RelativePort) -> Result<Vec<Registrant>, Sense> {
     let (mut rest, len) = parse(be_u32, data)?;
     if rest.len() != len as usize {
@@ -198,18 +199,18 @@ fn transports(data: &[u8], port: RelativePort) -> Result<Vec<Registrant>, Sense>
     Ok(registrants)
 }
 
-/// The TransportID of an iSCSI initiator port (SPC-4 7.6.4.6): the name that [`InitiatorPort`] displays as.
+/// The transport identifier of an iSCSI initiator port (SPC-4 7.6.4.6): the name that [`InitiatorPort`] displays as.
 fn put_transport(initiator: &str) -> BytesMut {
     let mut name = initiator.as_bytes().to_vec();
     name.resize(((name.len() / 4 + 1) * 4).max(TRANSPORT_NAME_LEN_MIN), 0);
     let mut transport = BytesMut::with_capacity(4 + name.len());
     transport.put_slice(&[ISCSI_PORT, 0]);
-    transport.put_u16(name.len() as u16);
+    transport.put_u16(len16(name.len()));
     transport.put_slice(&name);
     transport
 }
 
-/// Reads one TransportID off the start. A port is named, not a whole initiator device, whose ports we can not know.
+/// Reads one transport identifier off the start. A port is named, not a whole initiator device, whose ports we can not know.
 fn get_transport(data: &[u8]) -> Result<(&[u8], String), Sense> {
     let (rest, (format, _, len)) = parse((be_u8, be_u8, be_u16), data)?;
     let (rest, name) = parse(take(len), rest)?;

@@ -3,6 +3,7 @@
 use block::VolumeNumber;
 use bytes::{BufMut as _, BytesMut};
 
+use super::length::{len16, len32};
 use super::opcode::Opcode;
 use super::operation::OpcodeSelect;
 use super::sense::Sense;
@@ -22,7 +23,11 @@ pub(super) fn capacity16(unit: &Unit) -> BytesMut {
     data.put_u64(unit.blocks().saturating_sub(1));
     data.put_u32(unit.block_len());
     let exponent = unit.config.physical_block_size.shift().saturating_sub(unit.block_size().shift());
-    data.put_slice(&[0, exponent as u8, if unit.config.thin { LBPME | LBPRZ } else { 0 }]);
+    data.put_slice(&[
+        0,
+        u8::try_from(exponent).unwrap_or(0),
+        if unit.config.thin { LBPME | LBPRZ } else { 0 },
+    ]);
     data.put_bytes(0, 32 - data.len());
     data
 }
@@ -36,7 +41,7 @@ pub(super) fn luns(select: u8, volumes: impl Iterator<Item = VolumeNumber>) -> B
         }
     }
     let mut data = BytesMut::with_capacity(8 + list.len());
-    data.put_u32(list.len() as u32);
+    data.put_u32(len32(list.len()));
     data.put_u32(0);
     data.put_slice(&list);
     data
@@ -53,7 +58,8 @@ pub(super) const fn decode_lun(lun: u64) -> Option<VolumeNumber> {
     if lun << 16 != 0 {
         return None;
     }
-    let first = (lun >> 48) as u16;
+    let [high, low, ..] = lun.to_be_bytes();
+    let first = u16::from_be_bytes([high, low]);
     match first & METHOD {
         0 if first < 0x100 => Some(VolumeNumber(first)),
         FLAT => Some(VolumeNumber(first & !METHOD)),
@@ -71,7 +77,7 @@ pub(super) fn log(page: u8) -> Result<BytesMut, Sense> {
     };
     let mut data = BytesMut::with_capacity(4 + parameters.len());
     data.put_slice(&[page, 0]);
-    data.put_u16(parameters.len() as u16);
+    data.put_u16(len16(parameters.len()));
     data.put_slice(parameters);
     Ok(data)
 }
@@ -113,7 +119,7 @@ pub(super) fn opcodes(unit: &Unit, select: OpcodeSelect, timeouts: bool) -> Resu
     let mut data = BytesMut::new();
     let support = if row.is_some() { SUPPORTED } else { NOT_SUPPORTED };
     data.put_slice(&[0, support | if timeouts && row.is_some() { ONE_CTDP } else { 0 }]);
-    data.put_u16(usage.len() as u16);
+    data.put_u16(len16(usage.len()));
     data.put_slice(usage);
     if timeouts && row.is_some() {
         data.put_slice(&TIMEOUTS);
@@ -128,13 +134,13 @@ fn all_opcodes(unit: &Unit, timeouts: bool) -> BytesMut {
         list.put_u16(row.service_action.unwrap_or(0).into());
         let servactv = if row.service_action.is_some() { SERVACTV } else { 0 };
         list.put_slice(&[0, servactv | if timeouts { CTDP } else { 0 }]);
-        list.put_u16(row.usage().len() as u16);
+        list.put_u16(len16(row.usage().len()));
         if timeouts {
             list.put_slice(&TIMEOUTS);
         }
     }
     let mut data = BytesMut::with_capacity(4 + list.len());
-    data.put_u32(list.len() as u32);
+    data.put_u32(len32(list.len()));
     data.put_slice(&list);
     data
 }

@@ -15,7 +15,7 @@ pub enum ScsiStatus {
     CheckCondition = 0x02,
     /// The logical unit can not take the command now.
     Busy = 0x08,
-    /// A reservation of another I_T nexus forbids the command.
+    /// A reservation of another `I_T` nexus forbids the command.
     ReservationConflict = 0x18,
     /// The task set is full. The transport's to use.
     TaskSetFull = 0x28,
@@ -30,7 +30,7 @@ pub struct Response {
     pub status: ScsiStatus,
     /// The sense data, with [`ScsiStatus::CheckCondition`].
     pub sense: Option<Sense>,
-    /// The format the logical unit is set to send sense data in (D_SENSE of the control mode page).
+    /// The format the logical unit is set to send sense data in (`D_SENSE` of the control mode page).
     pub format: SenseFormat,
     /// What the initiator is sent.
     pub data_in: Payload,

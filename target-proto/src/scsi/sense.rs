@@ -2,6 +2,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::length::len8;
+
 /// The coarse reason (SPC-4 table 48).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,7 +70,7 @@ additional! {
     NO_SPACE = 0x27 / 0x07, "SPACE ALLOCATION FAILED WRITE PROTECT";
     POWER_ON_OR_RESET = 0x29 / 0x00, "POWER ON, RESET, OR BUS DEVICE RESET OCCURRED";
     DEVICE_RESET = 0x29 / 0x03, "BUS DEVICE RESET FUNCTION OCCURRED";
-    NEXUS_LOSS = 0x29 / 0x07, "I_T NEXUS LOSS OCCURRED";
+    NEXUS_LOSS = 0x29 / 0x07, "`I_T` NEXUS LOSS OCCURRED";
     MODE_PARAMETERS_CHANGED = 0x2a / 0x01, "MODE PARAMETERS CHANGED";
     RESERVATIONS_PREEMPTED = 0x2a / 0x03, "RESERVATIONS PREEMPTED";
     RESERVATIONS_RELEASED = 0x2a / 0x04, "RESERVATIONS RELEASED";
@@ -187,7 +189,7 @@ impl Sense {
         bytes.put_u8(0);
         bytes.put_u8(self.key as u8);
         bytes.put_u32(information.unwrap_or(0));
-        bytes.put_u8(FIXED_LEN as u8 - 8);
+        bytes.put_u8(FIXED_ADDITIONAL_LEN);
         bytes.put_u32(0);
         bytes.put_u8(self.additional.code);
         bytes.put_u8(self.additional.qualifier);
@@ -214,7 +216,7 @@ impl Sense {
             self.additional.code,
             self.additional.qualifier,
         ]);
-        bytes.put_slice(&[0, 0, 0, descriptors.len() as u8]);
+        bytes.put_slice(&[0, 0, 0, len8(descriptors.len())]);
         bytes.put_slice(&descriptors);
         bytes.freeze()
     }
@@ -230,6 +232,7 @@ impl Field {
 }
 
 const FIXED_LEN: usize = 18;
+const FIXED_ADDITIONAL_LEN: u8 = 10;
 const FIXED_CURRENT: u8 = 0x70;
 const DESCRIPTOR_CURRENT: u8 = 0x72;
 const VALID: u8 = 0x80;

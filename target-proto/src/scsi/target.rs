@@ -284,14 +284,13 @@ impl Target {
         cdb: &Cdb,
     ) -> Result<(), Refused> {
         let access = match row.right {
-            Right::Always => return Ok(()),
             Right::Does(access) => access,
             Right::WritesUnless(harmless) if harmless(cdb) => Access::Any,
             Right::WritesUnless(_) => Access::Write,
             // Both kinds of reservation do not go together (SPC-4 5.13.3, CRH is 0).
             Right::Reserve | Right::Release if !unit.registry.is_empty() => return Err(Refused::Conflict),
             Right::Reserve => Access::Any,
-            Right::Release => return Ok(()),
+            Right::Always | Right::Release => return Ok(()),
         };
         let persistent = matches!(cdb.opcode(), PERSISTENT_RESERVE_IN | PERSISTENT_RESERVE_OUT);
         match unit.reserved_by {

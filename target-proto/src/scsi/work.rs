@@ -5,6 +5,7 @@ use std::vec;
 use block::{BlockSize, Command, Extent, Failure, Payload, Run, Status, VolumeNumber};
 use bytes::{BufMut as _, Bytes, BytesMut};
 
+use super::length::{in_memory, len32};
 use super::sense::{Additional, Sense, SenseFormat, SenseKey};
 use super::step::{Continuation, Step};
 use super::{NexusId, Response, ScsiStatus};
@@ -136,7 +137,7 @@ impl Context {
         let difference = match &verify.expected {
             Expected::Anything => None,
             Expected::Data(expected) => {
-                first_difference(data, &expected.slice(verify.done as usize, data.len()))
+                first_difference(data, &expected.slice(in_memory(verify.done), data.len()))
             }
             Expected::Pattern(pattern) => first_difference(data, &pattern.slice(..data.len()).into()),
         };
@@ -158,7 +159,7 @@ impl Context {
         let command = match &fill.with {
             With::Zeros { unmap } => Command::WriteZeroes { extent, unmap: *unmap, fua },
             With::Pattern(pattern) => {
-                Command::Write { extent, data: pattern.slice(..extent.len as usize).into(), fua }
+                Command::Write { extent, data: pattern.slice(..in_memory(extent.len)).into(), fua }
             }
         };
         self.submit(command, Work::Fill(Fill { rest, ..fill }))
@@ -203,7 +204,7 @@ fn split(extent: Extent, len: u64) -> (Extent, Extent) {
 
 /// One block repeated as often as a piece of `total_len` bytes needs.
 pub(super) fn pattern(block: &[u8], total_len: u64) -> Bytes {
-    let len = total_len.min(PIECE_LEN) as usize;
+    let len = in_memory(total_len.min(PIECE_LEN));
     block.repeat(len / block.len().max(1)).into()
 }
 
@@ -251,7 +252,7 @@ fn lba_status(extent: Extent, block_size: BlockSize, allocation: u32, runs: &[Ru
         told.push((at, 1, true));
     }
     let mut data = BytesMut::with_capacity(8 + 16 * told.len());
-    data.put_u32((4 + 16 * told.len()) as u32);
+    data.put_u32(len32(4 + 16 * told.len()));
     data.put_u32(0);
     for (lba, blocks, mapped) in told {
         data.put_u64(lba);

@@ -135,14 +135,13 @@ impl ScsiCommand {
             let Ok((rest, (len, kind))) = (be_u16::<_, nom::error::Error<&[u8]>>, be_u8).parse(ahs) else {
                 return Err(wrong);
             };
-            let padded = usize::from(len).next_multiple_of(4).max(1);
-            // The length counts what stands behind the type; the four bytes of a segment's start hold one of them.
+            // The length counts what stands behind the type, without padding.
             let Some(next) = ahs.get((3 + usize::from(len)).next_multiple_of(4)..) else {
                 return Err(wrong);
             };
             match kind {
                 AHS_EXTENDED_CDB => {}
-                AHS_BIDIRECTIONAL if len == 5 && padded == 8 => {
+                AHS_BIDIRECTIONAL if len == 5 => {
                     let Ok((_, (_, read_len))) = (be_u8::<_, nom::error::Error<&[u8]>>, be_u32).parse(rest)
                     else {
                         return Err(wrong);

@@ -9,7 +9,7 @@ pub use store::RestoreError;
 
 use super::sense::Additional;
 
-/// One I_T nexus as reservations see it: it outlives the session.
+/// One `I_T` nexus as reservations see it: it outlives the session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Registrant {
     /// The initiator port's name.
@@ -229,7 +229,7 @@ impl Registry {
         Ok(consequences)
     }
 
-    /// REGISTER with SPEC_I_PT: registers `others` along with `who`, all of them or none.
+    /// REGISTER with `SPEC_I_PT`: registers `others` along with `who`, all of them or none.
     ///
     /// # Errors
     /// When `who` is registered already, one of them is, or the registry is full.

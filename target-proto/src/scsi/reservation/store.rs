@@ -6,6 +6,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use crc_fast::{CrcAlgorithm, checksum};
 use thiserror::Error;
 
+use super::super::length::len16;
 use super::{Key, REGISTRATIONS_MAX, Registrant, Registration, Registry, Reservation, ReservationType};
 
 /// Stored reservations can not be read back.
@@ -44,7 +45,7 @@ impl Registry {
         if let Some(reservation) = &stored.reservation {
             put_registrant(&mut bytes, &reservation.holder);
         }
-        bytes.put_u16(stored.registrations.len() as u16);
+        bytes.put_u16(len16(stored.registrations.len()));
         for entry in &stored.registrations {
             bytes.put_u64(entry.key.0);
             put_registrant(&mut bytes, &entry.registrant);
@@ -95,7 +96,7 @@ impl Registry {
 fn put_registrant(bytes: &mut BytesMut, registrant: &Registrant) {
     let name = &registrant.initiator.as_bytes()[..registrant.initiator.len().min(usize::from(u16::MAX))];
     bytes.put_u16(registrant.port);
-    bytes.put_u16(name.len() as u16);
+    bytes.put_u16(len16(name.len()));
     bytes.put_slice(name);
 }
 
@@ -109,7 +110,8 @@ fn get_registrant(bytes: &mut &[u8]) -> Result<Registrant, RestoreError> {
 }
 
 fn crc(bytes: &[u8]) -> u32 {
-    checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    let [_, _, _, _, low @ ..] = checksum(CrcAlgorithm::Crc32Iscsi, bytes).to_be_bytes();
+    u32::from_be_bytes(low)
 }
 
 const VERSION: u32 = 1;
