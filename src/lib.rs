@@ -4,7 +4,9 @@
 
 pub mod daemon;
 pub mod disk;
+pub mod front;
 pub mod local;
 pub mod peer;
+pub mod quota;
 pub mod shard;
 pub mod volume;

@@ -102,6 +102,9 @@ pub struct Serve {
     /// How large FILE is to be, e.g. 10GiB; needed where it does not exist.
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, conflicts_with = "config")]
     pub size: Option<u64>,
+    /// Stop when the process that started this one ends, as the demo's nodes do.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
 }
 
 /// What a node serves.

@@ -122,6 +122,24 @@ impl Backing {
     }
 }
 
+/// The size of the data area of a file of ours with internal metadata; `None` where there is no file.
+///
+/// # Errors
+/// When the file is not ours, or cannot be read.
+pub fn labelled_size(path: &Path) -> Result<Option<u64>, OpenError> {
+    if !exists(path)? {
+        return Ok(None);
+    }
+    let (file, len) = open_existing(path)?;
+    let Some((size, layout)) = Layout::size_in(len).and_then(|size| Some((size, Layout::of(size, true)?)))
+    else {
+        let needed = Layout::of(len, true).map_or(u64::MAX, |layout| layout.metadata_file_len());
+        return Err(OpenError::NoRoom { path: path.to_owned(), len, needed });
+    };
+    check_label(&file, path, len, &layout)?;
+    Ok(Some(size))
+}
+
 impl OpenFile {
     /// Opens the file again for its I/O: with `O_DIRECT` where that is possible.
     fn of(locked: File, path: &Path) -> Result<Self, OpenError> {

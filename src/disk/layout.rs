@@ -34,6 +34,18 @@ impl Layout {
         Some(Self { data_len: size, label_at, area_at, area_len })
     }
 
+    /// The size of the data area in front of internal metadata that ends a file of `file_len` bytes, where there is
+    /// one of whole 4 KiB.
+    pub(super) fn size_in(file_len: u64) -> Option<u64> {
+        let needed = |blocks: u64| Self::of(blocks * 4096, true).map(|layout| layout.metadata_file_len());
+        let (mut low, mut high) = (1, file_len / 4096);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if needed(middle)? < file_len { low = middle + 1 } else { high = middle }
+        }
+        (needed(low)? == file_len).then_some(low * 4096)
+    }
+
     /// How long the file that holds the metadata is at least.
     pub(super) const fn metadata_file_len(&self) -> u64 {
         self.area_at + self.area_len
@@ -169,6 +181,23 @@ mod tests {
             let bits = (layout.area_len - HEAD_LEN) / PEERS_MAX * 8;
             assert!(bits * 4096 >= size);
         }
+        assert_eq!(Layout::of(u64::MAX, true), None);
+    }
+
+    /// `serve --disk` finds the size of a file that it made before.
+    #[test]
+    fn the_size_is_found_from_the_file() {
+        for size in [4096, 1_003_520, 1 << 30, 10 << 30, 1 << 44] {
+            let len = Layout::of(size, true).unwrap().metadata_file_len();
+            assert_eq!(Layout::size_in(len), Some(size));
+            assert_eq!(Layout::size_in(len + 1), None);
+        }
+        assert_eq!(Layout::size_in(0), None);
+    }
+
+    /// Sizes that no file can have are refused.
+    #[test]
+    fn the_layout_has_bounds() {
         assert_eq!(Layout::of(u64::MAX, true), None);
         assert_eq!(Layout::of(i64::MAX as u64, false).map(|layout| layout.label_at), Some(0));
         assert_eq!(Layout::of(i64::MAX as u64, true), None);

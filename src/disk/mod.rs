@@ -26,7 +26,7 @@ mod operation;
 mod ring;
 mod uring;
 
-pub use backing::{Backing, OpenError};
+pub use backing::{Backing, OpenError, labelled_size};
 pub use buffer::{ALIGNMENT, Buffer, KEPT_MAX};
 pub use handle::{Access, Disk};
 pub use layout::{HEAD_LEN, LabelError, PEERS_MAX, metadata_len};

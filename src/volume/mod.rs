@@ -1,14 +1,17 @@
 //! A resource on its shard: the handle that front ends submit commands to, and the task behind it.
 
 mod export;
+mod reservations;
 mod waiting;
 
 use std::rc::Rc;
 
 use block::{Command, VolumeNumber};
+use bytes::Bytes;
 use replication::Input;
 
 pub use export::{Control, Export, Report, SessionReport};
+pub use reservations::{Reservations, SLOTS_AT, SLOTS_LEN, Store, Stored};
 pub use waiting::{Completions, Waiting};
 
 use crate::local::Queue;
@@ -21,13 +24,20 @@ pub type Mailbox = Queue<Input>;
 pub struct Handle {
     mailbox: Rc<Mailbox>,
     waiting: Rc<Waiting>,
+    stores: Rc<Queue<Store>>,
 }
 
 impl Handle {
-    /// A handle to the task that drains `mailbox` and completes through `waiting`.
+    /// A handle to the task that drains `mailbox` and `stores` and completes through `waiting`.
     #[must_use]
-    pub const fn new(mailbox: Rc<Mailbox>, waiting: Rc<Waiting>) -> Self {
-        Self { mailbox, waiting }
+    pub const fn new(mailbox: Rc<Mailbox>, waiting: Rc<Waiting>, stores: Rc<Queue<Store>>) -> Self {
+        Self { mailbox, waiting, stores }
+    }
+
+    /// Stores the persistent reservations of a volume. The outcome arrives in `completions` under `tag`, once they
+    /// are stable.
+    pub fn store(&self, volume: VolumeNumber, registry: Bytes, completions: &Rc<Completions>, tag: u64) {
+        self.stores.push(Store { volume, registry, completions: Rc::clone(completions), tag });
     }
 
     /// Submits a command. Its status arrives in `completions` under `tag`, once.

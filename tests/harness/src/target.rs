@@ -110,9 +110,7 @@ impl Target {
             Kind::Tgt => {
                 image::create_if_missing(&spec.dir.join(IMAGE), spec.size_bytes)?;
                 let mut command = pinned(Path::new("tgtd"), spec.core);
-                command
-                    .args(["-f", "-C", &control_port(portal), "--iscsi"])
-                    .arg(format!("portal={portal}"));
+                command.args(["-f", "-C", &control_port(portal), "--iscsi"]).arg(format!("portal={portal}"));
                 command
             }
         };
