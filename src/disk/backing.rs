@@ -149,7 +149,9 @@ impl OpenFile {
 
 /// The file opened with `O_DIRECT` and with `O_DIRECT | O_DSYNC`, and its alignment; or why that is not to be had.
 fn direct_access(locked: &File, path: &Path) -> io::Result<Result<(File, File, usize), String>> {
-    if rustix::fs::fstatfs(locked)?.f_type == TMPFS_MAGIC {
+    // A device's own node is on a tmpfs too, often.
+    let is_file = locked.metadata()?.is_file();
+    if is_file && rustix::fs::fstatfs(locked)?.f_type == TMPFS_MAGIC {
         return Ok(Err("tmpfs keeps its files in memory".to_owned()));
     }
     let plain = match reopen(locked, path, OFlags::DIRECT) {
