@@ -30,19 +30,26 @@
 //! | proof | 32 | proof | |
 //! | verdict | 1, 32 | verdict, proof | 0 welcome, else the place in [`Refusal::ALL`] plus 1 |
 
+mod acceptor;
+mod dialler;
+mod error;
 mod hello;
+mod message;
 
 use std::fmt;
 
-use bytes::{Bytes, BytesMut};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use subtle::ConstantTimeEq;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+pub use acceptor::{Claimed, ExpectProof};
+pub use dialler::{ExpectHello, ExpectVerdict};
+pub use error::AuthError;
+pub use message::Message;
+
 use crate::NodeId;
-use hello::{Hello, Role};
+use hello::Hello;
 
 /// The longest message, in bytes. Nobody needs a larger buffer before authentication is over.
 pub const MESSAGE_MAX: usize = 1024;
@@ -127,325 +134,22 @@ impl Refusal {
     pub const ALL: [Self; 4] = [Self::Cluster, Self::Node, Self::Resource, Self::Peer];
 }
 
-/// Why authentication failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum AuthError {
-    /// The bytes do not start as a message.
-    #[error("a message starts with {magic:#010x}: the other end is not a node, or speaks another protocol")]
-    Magic {
-        /// What stands there.
-        magic: u32,
-    },
-    /// The message is longer than any.
-    #[error("a message of {len} bytes exceeds {MESSAGE_MAX}")]
-    Length {
-        /// As announced, header included, in bytes.
-        len: usize,
-    },
-    /// A message came where another was due.
-    #[error("a message of kind {received} where {expected} was due")]
-    Kind {
-        /// What was due.
-        expected: u16,
-        /// What came.
-        received: u16,
-    },
-    /// The message's fields do not fit its length, or mean nothing.
-    #[error("a message of kind {kind} with {len} bytes that make no sense")]
-    Malformed {
-        /// The kind.
-        kind: u16,
-        /// Bytes behind the header.
-        len: usize,
-    },
-    /// The other end takes the same role as we do: our own message came back, or ends were mixed up.
-    #[error("the other end claims our own role")]
-    OwnRole,
-    /// The other end claims to be this node.
-    #[error("the other end claims to be this very node, {}", node.0)]
-    OwnNode {
-        /// Our id.
-        node: NodeId,
-    },
-    /// The other end sent our own nonce back.
-    #[error("the other end sent our own challenge back")]
-    OwnNonce,
-    /// The acceptor's hello does not repeat what we asked for.
-    #[error("the answer is not about what was asked")]
-    Names,
-    /// No version is spoken by both.
-    #[error(
-        "we speak versions {} to {} of the protocol and the other end {} to {}", ours.0, ours.1, theirs.0, theirs.1
-    )]
-    Version {
-        /// Lowest and highest here.
-        ours: (u16, u16),
-        /// Lowest and highest there.
-        theirs: (u16, u16),
-    },
-    /// The proof is wrong.
-    #[error("the other end does not know the secret of the cluster")]
-    Proof,
-    /// The proof is right and the answer is no: at the dialler as the acceptor told it, at the acceptor as it
-    /// told the dialler.
-    #[error("{refusal}")]
-    Refused {
-        /// Why.
-        refusal: Refusal,
-    },
-}
-
-/// One message, whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    kind: u16,
-    /// Header included.
-    bytes: Bytes,
-}
-
-impl Message {
-    /// Takes one whole message from the start of `buffer`, or leaves the bytes alone.
-    ///
-    /// # Errors
-    /// When the bytes are no message, as soon as that shows.
-    pub fn take(buffer: &mut BytesMut) -> Result<Option<Self>, AuthError> {
-        let known = buffer.len().min(MAGIC.len());
-        if buffer[..known] != MAGIC[..known] {
-            let mut magic = [0; 4];
-            magic[..known].copy_from_slice(&buffer[..known]);
-            return Err(AuthError::Magic { magic: u32::from_be_bytes(magic) });
-        }
-        let Some(&[_, _, _, _, kind_high, kind_low, len_high, len_low]) = buffer.first_chunk() else {
-            return Ok(None);
-        };
-        let kind = u16::from_be_bytes([kind_high, kind_low]);
-        let len = HEADER_LEN + usize::from(u16::from_be_bytes([len_high, len_low]));
-        if len > MESSAGE_MAX {
-            return Err(AuthError::Length { len });
-        }
-        Ok((buffer.len() >= len).then(|| Self { kind, bytes: buffer.split_to(len).freeze() }))
-    }
-
-    fn body(&self, expected: u16) -> Result<&[u8], AuthError> {
-        if self.kind != expected {
-            return Err(AuthError::Kind { expected, received: self.kind });
-        }
-        Ok(&self.bytes[HEADER_LEN..])
-    }
-
-    const fn malformed(&self) -> AuthError {
-        AuthError::Malformed { kind: self.kind, len: self.bytes.len() - HEADER_LEN }
-    }
-}
-
-/// The dialler has said hello and waits for the answer.
-#[derive(Debug)]
-pub struct ExpectHello {
-    secret: Secret,
-    ours: Hello,
-    ours_bytes: Vec<u8>,
-}
-
-impl ExpectHello {
-    /// Begins as the dialler: appends the hello to `output`.
-    ///
-    /// # Panics
-    /// When a name is longer than [`NAME_MAX`], which the configuration excludes.
-    #[must_use]
-    pub fn dial(
-        identity: &Identity,
-        resource: &str,
-        peer: NodeId,
-        nonce: Nonce,
-        output: &mut Vec<u8>,
-    ) -> Self {
-        let ours = Hello {
-            versions: VERSIONS,
-            features: FEATURES,
-            role: Role::Dialler,
-            sender: identity.node,
-            receiver: peer,
-            instance: identity.instance,
-            nonce,
-            cluster: identity.cluster.clone(),
-            resource: resource.to_owned(),
-        };
-        let ours_bytes = ours.encode();
-        output.extend_from_slice(&ours_bytes);
-        Self { secret: identity.secret.clone(), ours, ours_bytes }
-    }
-
-    /// Takes the acceptor's hello and appends the proof to `output`.
-    ///
-    /// # Errors
-    /// When the hello is not an answer to ours, or no version is common.
-    pub fn receive(self, message: &Message, output: &mut Vec<u8>) -> Result<ExpectVerdict, AuthError> {
-        let Self { secret, ours, ours_bytes } = self;
-        let theirs = Hello::read(message)?;
-        if theirs.nonce == ours.nonce {
-            return Err(AuthError::OwnNonce);
-        }
-        if theirs.role != Role::Acceptor {
-            return Err(AuthError::OwnRole);
-        }
-        if (theirs.sender, theirs.receiver) != (ours.receiver, ours.sender)
-            || (&theirs.cluster, &theirs.resource) != (&ours.cluster, &ours.resource)
-        {
-            return Err(AuthError::Names);
-        }
-        let authenticated = agree(theirs)?;
-        let transcript = [&ours_bytes, &message.bytes[..]].concat();
-        put_message(PROOF, &[&prove(&secret, DIALLER_LABEL, &transcript)], output);
-        Ok(ExpectVerdict { secret, transcript, authenticated })
-    }
-}
-
-/// The dialler has proved itself and waits for the verdict.
-#[derive(Debug)]
-pub struct ExpectVerdict {
-    secret: Secret,
-    transcript: Vec<u8>,
-    authenticated: Authenticated,
-}
-
-impl ExpectVerdict {
-    /// Takes the acceptor's verdict.
-    ///
-    /// # Errors
-    /// When its proof is wrong, or it refuses.
-    pub fn receive(self, message: &Message) -> Result<Authenticated, AuthError> {
-        let (&verdict, proof) = message.body(VERDICT)?.split_first().ok_or_else(|| message.malformed())?;
-        let expected = prove(&self.secret, ACCEPTOR_LABEL, &[&[verdict], &self.transcript[..]].concat());
-        if !bool::from(proof.ct_eq(&expected)) {
-            return Err(AuthError::Proof);
-        }
-        let Some(code) = verdict.checked_sub(1) else {
-            return Ok(self.authenticated);
-        };
-        let refusal = *Refusal::ALL.get(usize::from(code)).ok_or_else(|| message.malformed())?;
-        Err(AuthError::Refused { refusal })
-    }
-}
-
-/// The acceptor knows what a dialler claims. Nothing of it is proved.
-#[derive(Debug)]
-pub struct Claimed {
-    theirs: Hello,
-    theirs_bytes: Bytes,
-}
-
-impl Claimed {
-    /// Begins as the acceptor, with the dialler's hello.
-    ///
-    /// # Errors
-    /// When it is none.
-    pub fn read(message: &Message) -> Result<Self, AuthError> {
-        let theirs = Hello::read(message)?;
-        if theirs.role != Role::Dialler {
-            return Err(AuthError::OwnRole);
-        }
-        Ok(Self { theirs, theirs_bytes: message.bytes.clone() })
-    }
-
-    /// The resource that the dialler asks for.
-    #[must_use]
-    pub fn resource(&self) -> &str {
-        &self.theirs.resource
-    }
-
-    /// Who the dialler claims to be.
-    #[must_use]
-    pub const fn node(&self) -> NodeId {
-        self.theirs.sender
-    }
-
-    /// Appends our hello to `output`: the same one whether the dialler will be welcome or not. `admitted` is what
-    /// the configuration says of the resource and the node claimed.
-    ///
-    /// # Errors
-    /// When the dialler claims to be this node, or no version is common; what is in `output` is sent even then.
-    pub fn answer(
-        self,
-        identity: &Identity,
-        nonce: Nonce,
-        admitted: Result<(), Refusal>,
-        output: &mut Vec<u8>,
-    ) -> Result<ExpectProof, AuthError> {
-        let Self { theirs, theirs_bytes } = self;
-        if theirs.sender == identity.node {
-            return Err(AuthError::OwnNode { node: identity.node });
-        }
-        if theirs.nonce == nonce {
-            return Err(AuthError::OwnNonce);
-        }
-        let ours = Hello {
-            versions: VERSIONS,
-            features: FEATURES,
-            role: Role::Acceptor,
-            sender: theirs.receiver,
-            receiver: theirs.sender,
-            instance: identity.instance,
-            nonce,
-            cluster: theirs.cluster.clone(),
-            resource: theirs.resource.clone(),
-        };
-        let ours_bytes = ours.encode();
-        output.extend_from_slice(&ours_bytes);
-        let refusal = if theirs.cluster != identity.cluster {
-            Some(Refusal::Cluster)
-        } else if theirs.receiver != identity.node {
-            Some(Refusal::Node)
-        } else {
-            admitted.err()
-        };
-        let transcript = [&theirs_bytes[..], &ours_bytes].concat();
-        let authenticated = agree(theirs)?;
-        Ok(ExpectProof { secret: identity.secret.clone(), transcript, authenticated, refusal })
-    }
-}
-
-/// The acceptor has said hello and waits for the dialler's proof.
-#[derive(Debug)]
-pub struct ExpectProof {
-    secret: Secret,
-    transcript: Vec<u8>,
-    authenticated: Authenticated,
-    refusal: Option<Refusal>,
-}
-
-impl ExpectProof {
-    /// Takes the dialler's proof and, where it holds, appends the verdict to `output`.
-    ///
-    /// # Errors
-    /// When the proof is wrong, or the dialler is refused; what is in `output` is sent even then.
-    pub fn receive(self, message: &Message, output: &mut Vec<u8>) -> Result<Authenticated, AuthError> {
-        let proof = message.body(PROOF)?;
-        if !bool::from(proof.ct_eq(&prove(&self.secret, DIALLER_LABEL, &self.transcript))) {
-            return Err(AuthError::Proof);
-        }
-        let verdict = self.refusal.map_or(WELCOME, |refusal| refusal as u8 + 1);
-        let ours = prove(&self.secret, ACCEPTOR_LABEL, &[&[verdict], &self.transcript[..]].concat());
-        put_message(VERDICT, &[&[verdict], &ours], output);
-        match self.refusal {
-            None => Ok(self.authenticated),
-            Some(refusal) => Err(AuthError::Refused { refusal }),
-        }
-    }
-}
-
 /// What both ends speak, from the other end's hello.
 fn agree(theirs: Hello) -> Result<Authenticated, AuthError> {
-    let (lowest, highest) = (VERSIONS.0.max(theirs.versions.0), VERSIONS.1.min(theirs.versions.1));
-    if lowest > highest {
-        return Err(AuthError::Version { ours: VERSIONS, theirs: theirs.versions });
-    }
+    let version = highest_common(VERSIONS, theirs.versions)
+        .ok_or(AuthError::Version { ours: VERSIONS, theirs: theirs.versions })?;
     Ok(Authenticated {
         peer: theirs.sender,
         instance: theirs.instance,
         resource: theirs.resource,
-        version: highest,
+        version,
         features: FEATURES & theirs.features,
     })
+}
+
+fn highest_common(ours: (u16, u16), theirs: (u16, u16)) -> Option<u16> {
+    let (lowest, highest) = (ours.0.max(theirs.0), ours.1.min(theirs.1));
+    (lowest <= highest).then_some(highest)
 }
 
 fn prove(secret: &Secret, label: &[u8], said: &[u8]) -> [u8; PROOF_LEN] {
@@ -455,23 +159,343 @@ fn prove(secret: &Secret, label: &[u8], said: &[u8]) -> [u8; PROOF_LEN] {
     mac.finalize().into_bytes().into()
 }
 
-fn put_message(kind: u16, body: &[&[u8]], output: &mut Vec<u8>) {
-    let len: usize = body.iter().map(|part| part.len()).sum();
-    assert!(HEADER_LEN + len <= MESSAGE_MAX, "a message of {len} bytes: the names were not checked");
-    output.extend_from_slice(&MAGIC);
-    output.extend_from_slice(&kind.to_be_bytes());
-    output.extend_from_slice(&u16::try_from(len).expect("just compared").to_be_bytes());
-    for part in body {
-        output.extend_from_slice(part);
-    }
-}
-
-const MAGIC: [u8; 4] = *b"EKh1";
-const HEADER_LEN: usize = 8;
-const HELLO: u16 = 1;
-const PROOF: u16 = 2;
-const VERDICT: u16 = 3;
 const PROOF_LEN: usize = 32;
-const WELCOME: u8 = 0;
 const DIALLER_LABEL: &[u8] = b"evenkeel replication 1 dialler\0";
 const ACCEPTOR_LABEL: &[u8] = b"evenkeel replication 1 acceptor\0";
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use hello::Role;
+
+    use super::*;
+
+    /// What an end came to; `None` while it waits for the rest of a message.
+    type Outcome = Option<Result<Authenticated, AuthError>>;
+
+    fn identity(node: u8) -> Identity {
+        let secret = Secret::new(b"a secret of the cluster".to_vec());
+        Identity { cluster: "demo".into(), node: NodeId(node), instance: 70 + u64::from(node), secret }
+    }
+
+    fn take(bytes: &[u8]) -> Option<Result<Message, AuthError>> {
+        Message::take(&mut BytesMut::from(bytes)).transpose()
+    }
+
+    macro_rules! receive {
+        ($bytes:expr) => {
+            match take(&$bytes) {
+                Some(Ok(message)) => message,
+                Some(Err(error)) => return Some(Err(error)),
+                None => return None,
+            }
+        };
+    }
+
+    /// Both ends of one meeting, message by message.
+    struct Meeting {
+        dialler: Identity,
+        acceptor: Identity,
+        admitted: Result<(), Refusal>,
+        nonces: (Nonce, Nonce),
+    }
+
+    impl Meeting {
+        fn new() -> Self {
+            let nonces = ([1; 32], [2; 32]);
+            Self { dialler: identity(0), acceptor: identity(1), admitted: Ok(()), nonces }
+        }
+
+        /// Runs both ends; `tamper` sees each message, numbered from 0 on, on its way.
+        fn run(&self, mut tamper: impl FnMut(usize, &mut Vec<u8>)) -> (Outcome, Outcome) {
+            let mut acceptor = None;
+            let dialler = self.dialler(&mut tamper, &mut acceptor);
+            (dialler, acceptor)
+        }
+
+        fn dialler(&self, tamper: &mut dyn FnMut(usize, &mut Vec<u8>), acceptor: &mut Outcome) -> Outcome {
+            let mut wire = Vec::new();
+            let dialling = ExpectHello::dial(&self.dialler, "db", NodeId(1), self.nonces.0, &mut wire);
+            tamper(0, &mut wire);
+            let mut answer = Vec::new();
+            let accepting = match self.claim(&wire, &mut answer) {
+                Ok(accepting) => Some(accepting),
+                Err(outcome) => {
+                    *acceptor = outcome;
+                    None
+                }
+            };
+            tamper(1, &mut answer);
+            let mut proof = Vec::new();
+            let dialling = match dialling.receive(&receive!(answer), &mut proof) {
+                Ok(dialling) => dialling,
+                Err(error) => return Some(Err(error)),
+            };
+            tamper(2, &mut proof);
+            let mut verdict = Vec::new();
+            let judge = |accepting: ExpectProof| Some(accepting.receive(&receive!(proof), &mut verdict));
+            *acceptor = acceptor.take().or_else(|| accepting.and_then(judge));
+            tamper(3, &mut verdict);
+            Some(dialling.receive(&receive!(verdict)))
+        }
+
+        fn claim(&self, hello: &[u8], output: &mut Vec<u8>) -> Result<ExpectProof, Outcome> {
+            let message = take(hello).ok_or(None)?.map_err(|error| Some(Err(error)))?;
+            Claimed::read(&message)
+                .and_then(|claimed| claimed.answer(&self.acceptor, self.nonces.1, self.admitted, output))
+                .map_err(|error| Some(Err(error)))
+        }
+
+        /// The four messages of a meeting.
+        fn messages(&self) -> [Vec<u8>; 4] {
+            let mut messages = [const { Vec::new() }; 4];
+            let outcome = self.run(|number, message| messages[number] = message.clone());
+            assert!(matches!(outcome, (Some(Ok(_)), Some(Ok(_)))), "{outcome:?}");
+            messages
+        }
+    }
+
+    #[test]
+    fn both_ends_learn_who_the_other_is() {
+        let (dialler, acceptor) = Meeting::new().run(|_, _| ());
+        let met = |peer, instance| Authenticated {
+            peer: NodeId(peer),
+            instance,
+            resource: "db".into(),
+            version: 1,
+            features: 0,
+        };
+        assert_eq!((dialler, acceptor), (Some(Ok(met(1, 71))), Some(Ok(met(0, 70)))));
+    }
+
+    /// P13: with any bit of any message flipped, nobody who depends on that message is convinced.
+    #[test]
+    fn every_flipped_bit_is_refused() {
+        for (number, message) in Meeting::new().messages().iter().enumerate() {
+            for bit in 0..message.len() * 8 {
+                let (dialler, acceptor) = Meeting::new().run(|other, bytes| {
+                    if other == number {
+                        bytes[bit / 8] ^= 1 << (bit % 8);
+                    }
+                });
+                assert!(!matches!(dialler, Some(Ok(_))), "message {number}, bit {bit}");
+                assert!(number == 3 || !matches!(acceptor, Some(Ok(_))), "message {number}, bit {bit}");
+            }
+        }
+    }
+
+    /// P13: no bytes of a stranger make the process panic, and none convince it.
+    #[test]
+    fn mutations_are_refused() {
+        let messages = Meeting::new().messages();
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        for round in 0..20_000 {
+            let number = random(4);
+            let mut message = messages[number].clone();
+            for _ in 0..=random(4) {
+                let at = random(message.len());
+                message[at] = random(256).to_be_bytes()[7];
+            }
+            message.truncate(message.len() - random(2) * random(message.len()));
+            let mut bytes = Vec::new();
+            let kind = u16::from_be_bytes([0, 1 + random(3).to_be_bytes()[7]]);
+            message::put_message(kind, &[message.get(8..).unwrap_or_default()], &mut bytes);
+            if bytes == messages[number] {
+                continue;
+            }
+            let (dialler, acceptor) = Meeting::new().run(|other, wire| {
+                if other == number {
+                    wire.clone_from(&bytes);
+                }
+            });
+            assert!(!matches!(dialler, Some(Ok(_))), "round {round}");
+            assert!(number == 3 || !matches!(acceptor, Some(Ok(_))), "round {round}");
+        }
+    }
+
+    /// A message is whole or nothing, and what cannot become one is refused as soon as that shows.
+    #[test]
+    fn a_message_is_taken_whole_or_not_at_all() {
+        for message in Meeting::new().messages() {
+            for cut in 0..message.len() {
+                assert_eq!(take(&message[..cut]), None);
+                let longer = [&message[..], &message[..cut]].concat();
+                assert!(matches!(take(&longer), Some(Ok(taken)) if taken.bytes == message));
+            }
+        }
+        assert_eq!(take(b"GET "), Some(Err(AuthError::Magic { magic: 0x4745_5420 })));
+        assert_eq!(take(b"G"), Some(Err(AuthError::Magic { magic: 0x4700_0000 })));
+        assert_eq!(take(b"EKh1\0\x01\xff\xff"), Some(Err(AuthError::Length { len: 0x1_0007 })));
+        assert_eq!(take(b"EKh1\0\x01\x03\xf9"), Some(Err(AuthError::Length { len: MESSAGE_MAX + 1 })));
+    }
+
+    /// P13: who does not know the secret is told nothing, whichever end it plays.
+    #[test]
+    fn another_secret_is_refused_in_silence() {
+        let mut meeting = Meeting::new();
+        meeting.dialler.secret = Secret::new(b"another".to_vec());
+        let (dialler, acceptor) = meeting.run(|_, _| ());
+        assert_eq!((dialler, acceptor), (None, Some(Err(AuthError::Proof))), "no verdict was sent");
+
+        // An acceptor without the secret can only make its verdict up.
+        let impostor = Secret::new(b"another".to_vec());
+        let [hello, answer, ..] = Meeting::new().messages();
+        let said = [&[0][..], &hello, &answer].concat();
+        let (dialler, _) = Meeting::new().run(|number, bytes| {
+            if number == 3 {
+                bytes.clear();
+                let proof = prove(&impostor, ACCEPTOR_LABEL, &said);
+                message::put_message(message::VERDICT, &[&[0], &proof], bytes);
+            }
+        });
+        assert_eq!(dialler, Some(Err(AuthError::Proof)));
+    }
+
+    /// P13: what was said on one connection convinces nobody on another.
+    #[test]
+    fn a_replay_is_refused() {
+        let recorded = Meeting::new().messages();
+        let fresh = Meeting { nonces: ([3; 32], [4; 32]), ..Meeting::new() };
+        let as_dialler = fresh.run(|number, bytes| {
+            if number % 2 == 0 {
+                bytes.clone_from(&recorded[number]);
+            }
+        });
+        assert_eq!(as_dialler.1, Some(Err(AuthError::Proof)));
+        let as_acceptor = fresh.run(|number, bytes| {
+            if number % 2 == 1 {
+                bytes.clone_from(&recorded[number]);
+            }
+        });
+        assert_eq!(as_acceptor.0, Some(Err(AuthError::Proof)));
+    }
+
+    /// Nobody is convinced by its own words, on the same connection or on a second one beside it.
+    #[test]
+    fn a_reflection_is_refused() {
+        let meeting = Meeting::new();
+        let [hello, _, proof, _] = meeting.messages();
+        let dialling = || ExpectHello::dial(&identity(0), "db", NodeId(1), [1; 32], &mut Vec::new());
+        let reflected = |bytes: &[u8]| dialling().receive(&take(bytes).unwrap().unwrap(), &mut Vec::new());
+        assert_eq!(reflected(&hello).unwrap_err(), AuthError::OwnNonce);
+        let mut other_nonce = hello.clone();
+        other_nonce[8 + 23] ^= 1;
+        assert_eq!(reflected(&other_nonce).unwrap_err(), AuthError::OwnRole);
+
+        // Node 1 calls someone who calls node 1 back with the same words.
+        let claimed = Claimed::read(&take(&hello).unwrap().unwrap()).unwrap();
+        let own = claimed.answer(&identity(0), [2; 32], Ok(()), &mut Vec::new());
+        assert_eq!(own.unwrap_err(), AuthError::OwnNode { node: NodeId(0) });
+        let claimed = Claimed::read(&take(&hello).unwrap().unwrap()).unwrap();
+        let same_nonce = claimed.answer(&identity(1), [1; 32], Ok(()), &mut Vec::new());
+        assert_eq!(same_nonce.unwrap_err(), AuthError::OwnNonce);
+
+        // A dialler's proof does not pass for a verdict, whatever it is called.
+        let (outcome, _) = meeting.run(|number, bytes| {
+            if number == 3 {
+                bytes.clone_from(&proof);
+            }
+        });
+        assert_eq!(
+            outcome,
+            Some(Err(AuthError::Kind { expected: message::VERDICT, received: message::PROOF }))
+        );
+        let (outcome, _) = meeting.run(|number, bytes| {
+            if number == 3 {
+                bytes.clear();
+                message::put_message(message::VERDICT, &[&[0], &proof[8..]], bytes);
+            }
+        });
+        assert_eq!(outcome, Some(Err(AuthError::Proof)));
+    }
+
+    #[test]
+    fn swapped_roles_are_refused() {
+        let [_, answer, ..] = Meeting::new().messages();
+        assert_eq!(Claimed::read(&take(&answer).unwrap().unwrap()).unwrap_err(), AuthError::OwnRole);
+        let hello = Hello::read(&take(&answer).unwrap().unwrap()).unwrap();
+        assert_eq!(hello.role, Role::Acceptor);
+        let as_dialler = Hello { role: Role::Dialler, ..hello }.encode();
+        let (outcome, _) = Meeting::new().run(|number, bytes| {
+            if number == 1 {
+                bytes.clone_from(&as_dialler);
+            }
+        });
+        assert_eq!(outcome, Some(Err(AuthError::OwnRole)));
+    }
+
+    /// A node with the secret learns why it is refused, and both ends know the same reason.
+    #[test]
+    fn a_reason_is_told_behind_a_proof() {
+        let reasons = |meeting: &Meeting, refusal| {
+            let refused = Some(Err(AuthError::Refused { refusal }));
+            assert_eq!(meeting.run(|_, _| ()), (refused.clone(), refused));
+        };
+        for refusal in [Refusal::Resource, Refusal::Peer] {
+            reasons(&Meeting { admitted: Err(refusal), ..Meeting::new() }, refusal);
+        }
+        reasons(&Meeting { acceptor: identity(2), ..Meeting::new() }, Refusal::Node);
+        let other = Identity { cluster: "other".into(), ..identity(1) };
+        reasons(&Meeting { acceptor: other, ..Meeting::new() }, Refusal::Cluster);
+    }
+
+    /// P13: the answer to a stranger is the same, whatever exists here.
+    #[test]
+    fn an_answer_tells_a_stranger_nothing() {
+        let answer = |acceptor: Identity, admitted| {
+            let [hello, ..] = Meeting::new().messages();
+            let (mut output, meeting) = (Vec::new(), Meeting { acceptor, admitted, ..Meeting::new() });
+            meeting.claim(&hello, &mut output).unwrap();
+            output
+        };
+        let welcome = answer(identity(1), Ok(()));
+        for refusal in Refusal::ALL {
+            assert_eq!(answer(identity(1), Err(refusal)), welcome);
+        }
+        assert_eq!(answer(Identity { node: NodeId(5), ..identity(1) }, Ok(())), welcome);
+        assert_eq!(answer(Identity { cluster: "other".into(), ..identity(1) }, Ok(())), welcome);
+        assert_eq!(
+            welcome.len(),
+            Meeting::new().messages()[0].len(),
+            "no answer is longer than the question"
+        );
+    }
+
+    #[test]
+    fn the_version_is_the_highest_that_both_speak() {
+        for (a, b, c, d) in (0..4 * 4 * 4 * 4).map(|n| (n & 3, n >> 2 & 3, n >> 4 & 3, n >> 6)) {
+            let expected = (0..4).filter(|v| (a..=b).contains(v) && (c..=d).contains(v)).max();
+            assert_eq!(highest_common((a, b), (c, d)), expected, "{a}..{b} {c}..{d}");
+        }
+    }
+
+    /// Both ends know both ranges when nothing is common, the acceptor's answer included.
+    #[test]
+    fn no_common_version_is_an_error_at_both_ends() {
+        let newer = |bytes: &mut Vec<u8>| {
+            let hello = Hello::read(&take(bytes).unwrap().unwrap()).unwrap();
+            *bytes = Hello { versions: (2, 9), ..hello }.encode();
+        };
+        for changed in [0, 1] {
+            let outcome = Meeting::new().run(|number, bytes| {
+                if number == changed {
+                    newer(bytes);
+                }
+            });
+            let error = Some(Err(AuthError::Version { ours: VERSIONS, theirs: (2, 9) }));
+            let changed_one = if changed == 0 { outcome.1 } else { outcome.0 };
+            assert_eq!(changed_one, error);
+        }
+        let error = AuthError::Version { ours: (1, 1), theirs: (2, 9) };
+        assert_eq!(error.to_string(), "we speak versions 1 to 1 of the protocol and the other end 2 to 9");
+    }
+
+    #[test]
+    fn a_secret_is_never_printed() {
+        assert_eq!(format!("{:?}", Secret::new(b"hidden".to_vec())), "Secret");
+    }
+}

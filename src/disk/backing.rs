@@ -102,6 +102,16 @@ impl Backing {
         Ok((Self { files, layout, config: config.clone() }, found))
     }
 
+    /// Makes an existing file or device ours, as `evenkeel metadata create` does: its first bytes become the volume's
+    /// data, and new, empty metadata is written. Blocks.
+    ///
+    /// # Errors
+    /// When it does not exist, is in use, or has bytes that are neither the volume's data nor our metadata where the
+    /// metadata has to be.
+    pub fn create_metadata(config: &DiskConfig) -> Result<(), OpenError> {
+        creation::adopt(config, &layout_of(config)?)
+    }
+
     /// Reads a part of the metadata area. Blocks.
     ///
     /// # Errors
@@ -157,7 +167,9 @@ impl OpenFile {
 
 /// The file opened with `O_DIRECT` and with `O_DIRECT | O_DSYNC`, and its alignment; or why that is not to be had.
 fn direct_access(locked: &File, path: &Path) -> io::Result<Result<(File, File, usize), String>> {
-    if rustix::fs::fstatfs(locked)?.f_type == TMPFS_MAGIC {
+    // A device's own node is on a tmpfs too, often.
+    let is_file = locked.metadata()?.is_file();
+    if is_file && rustix::fs::fstatfs(locked)?.f_type == TMPFS_MAGIC {
         return Ok(Err("tmpfs keeps its files in memory".to_owned()));
     }
     let plain = match reopen(locked, path, OFlags::DIRECT) {
@@ -268,7 +280,7 @@ fn exists(path: &Path) -> Result<bool, OpenError> {
     path.try_exists().map_err(|source| OpenError::io(path, "look at", source))
 }
 
-fn check_label(file: &File, path: &Path, len: u64, layout: &Layout) -> Result<(), OpenError> {
+pub(super) fn check_label(file: &File, path: &Path, len: u64, layout: &Layout) -> Result<(), OpenError> {
     let foreign = |what| OpenError::Foreign { path: path.to_owned(), at: layout.label_at, what };
     if len < layout.label_at + LABEL_LEN as u64 {
         return Err(OpenError::NoRoom { path: path.to_owned(), len, needed: layout.metadata_file_len() });
@@ -287,14 +299,18 @@ fn check_label(file: &File, path: &Path, len: u64, layout: &Layout) -> Result<()
 }
 
 /// A file is exactly as long as it was made, or up to a whole page; a device may be longer.
-fn check_len(path: &Path, file: &File, len: u64, needed: u64) -> Result<(), OpenError> {
-    let kind = file.metadata().map_err(|source| OpenError::io(path, "look at", source))?.file_type();
-    let longest = if kind.is_block_device() { u64::MAX } else { needed.next_multiple_of(LABEL_LEN as u64) };
+pub(super) fn check_len(path: &Path, file: &File, len: u64, needed: u64) -> Result<(), OpenError> {
+    let longest = if is_device(file, path)? { u64::MAX } else { needed.next_multiple_of(LABEL_LEN as u64) };
     if (needed..=longest).contains(&len) {
         Ok(())
     } else {
         Err(OpenError::Length { path: path.to_owned(), len, needed })
     }
+}
+
+pub(super) fn is_device(file: &File, path: &Path) -> Result<bool, OpenError> {
+    let metadata = file.metadata().map_err(|source| OpenError::io(path, "look at", source))?;
+    Ok(metadata.file_type().is_block_device())
 }
 
 /// The head of the metadata area; `None` where nothing was written there.

@@ -1,7 +1,8 @@
-//! Makes a backing file that a crash at any moment leaves either absent or whole.
+//! Makes files and devices ours.
 //!
-//! The file is made under a name of its own, gets its length and its label, is made stable, and then gets its
-//! name. What a crash leaves under the first name is taken up by the next start.
+//! A new file is made under a name of its own, gets its length and its label, is made stable, and then gets its
+//! name: a crash at any moment leaves it absent or whole, and what is left under the first name is taken up by the
+//! next start. What exists gets its label last.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,8 +17,10 @@ use rustix::{
 };
 
 use super::{
-    backing::{OpenError, lock},
-    layout::Label,
+    DiskConfig, Metadata,
+    backing::{OpenError, check_label, check_len, is_device, lock, open_existing},
+    layout::{Label, Layout},
+    operation::Zeroing,
 };
 
 /// Makes a sparse file of `len` zeros with a label at the place given. Gives it locked; `None` where another
@@ -53,6 +56,61 @@ pub(super) fn create(path: &Path, len: u64, label: Option<(u64, Label)>) -> Resu
     }
     sync_directory(path).map_err(io("make stable the directory of"))?;
     Ok(Some(file))
+}
+
+/// Makes what exists ours, at an operator's word: its first bytes become the volume's data. A new file behind them,
+/// or in the external place, takes the metadata; metadata that is there already is wiped.
+pub(super) fn adopt(config: &DiskConfig, layout: &Layout) -> Result<(), OpenError> {
+    let (data, len) = open_existing(&config.path)?;
+    let Metadata::External(path) = &config.metadata else {
+        let ours = check_label(&data, &config.path, len, layout).is_ok();
+        if is_device(&data, &config.path)? {
+            check_len(&config.path, &data, len, layout.metadata_file_len())?;
+        } else {
+            // Bytes behind the data that are not ours would be lost.
+            if !ours {
+                check_len(&config.path, &data, len, layout.data_len)?;
+            }
+            let cut = data.set_len(layout.data_len).and_then(|()| data.set_len(layout.metadata_file_len()));
+            cut.map_err(|source| OpenError::io(&config.path, "set the length of", source))?;
+        }
+        return write_metadata(&data, &config.path, layout);
+    };
+    check_len(&config.path, &data, len, layout.data_len)?;
+    if !path.try_exists().map_err(|source| OpenError::io(path, "look at", source))? {
+        return create(path, layout.metadata_file_len(), Some((0, Label::of(layout)))).map(drop);
+    }
+    let (metadata, len) = open_existing(path)?;
+    if !is_device(&metadata, path)? {
+        check_label(&metadata, path, len, layout)?;
+    }
+    check_len(path, &metadata, len, layout.metadata_file_len())?;
+    write_metadata(&metadata, path, layout)
+}
+
+/// Makes the metadata area zeros, and then writes the label.
+fn write_metadata(file: &File, path: &Path, layout: &Layout) -> Result<(), OpenError> {
+    let how = Zeroing::Range.flags();
+    let zeroed = match rustix::fs::fallocate(file, how, layout.area_at, layout.area_len) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, layout.area_at, layout.area_len),
+        done => done.map_err(io::Error::from),
+    };
+    zeroed
+        .and_then(|()| file.sync_all())
+        .and_then(|()| file.write_all_at(&Label::of(layout).encode(), layout.label_at))
+        .and_then(|()| file.sync_all())
+        .map_err(|source| OpenError::io(path, "write", source))
+}
+
+fn write_zeros(file: &File, from: u64, len: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut at = from;
+    while at < from + len {
+        let count = zeros.len().min(usize::try_from(from + len - at).unwrap_or(usize::MAX));
+        file.write_all_at(&zeros[..count], at)?;
+        at += count as u64;
+    }
+    Ok(())
 }
 
 /// Renames, and never over something that exists. Filesystems that cannot promise that get a look before.

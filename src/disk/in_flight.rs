@@ -123,3 +123,52 @@ impl InFlight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::{super::operation::Failure, *};
+
+    fn outcome(result: Result<(), Failure>) -> Outcome {
+        Outcome { result: result.map(|()| DiskAnswer::Done), buffer: None }
+    }
+
+    fn answers(in_flight: &InFlight) -> Vec<(u64, Result<(), DiskError>)> {
+        let mut inputs = Vec::new();
+        in_flight.mailbox.take_now(&mut inputs);
+        let answer = |input| match input {
+            Input::Disk { op, result } => (op.0, result.map(|_| ())),
+            other => panic!("a disk reports disk operations, not {other:?}"),
+        };
+        inputs.into_iter().map(answer).collect()
+    }
+
+    /// P2: the kernel tells of lost bytes once and takes them for clean then, so no later success counts, neither of a
+    /// sync that ran beside the one that was told nor of one that comes after; reads and writes that were out are
+    /// what they are.
+    #[test]
+    fn a_failed_sync_is_not_forgotten() {
+        let in_flight = InFlight::new(Rc::new(Mailbox::new()));
+        let io = Err(DiskError::Io { errno: Errno::IO.raw_os_error() });
+        let tags = [true, true, false].map(|stable| in_flight.begin(DiskOp(u64::from(stable)), stable));
+        let [told, beside, write] = tags;
+        in_flight.end(told, outcome(Err(Failure::lost(Errno::IO))));
+        in_flight.end(beside, outcome(Ok(())));
+        in_flight.end(write, outcome(Ok(())));
+        assert_eq!(answers(&in_flight), [(1, io), (1, io), (0, Ok(()))]);
+        assert_eq!(in_flight.failed(), io.err());
+        assert_eq!(in_flight.count(), 0);
+    }
+
+    /// P12: an error that loses nothing is one operation's error.
+    #[test]
+    fn other_failures_are_of_one_operation() {
+        let in_flight = InFlight::new(Rc::new(Mailbox::new()));
+        let [full, flush] = [2, 3].map(|op| in_flight.begin(DiskOp(op), true));
+        in_flight.end(full, outcome(Err(Failure::of(Errno::NOSPC))));
+        in_flight.end(flush, outcome(Ok(())));
+        assert_eq!(answers(&in_flight), [(2, Err(DiskError::NoSpace)), (3, Ok(()))]);
+        assert_eq!(in_flight.failed(), None);
+    }
+}

@@ -24,6 +24,8 @@ mod in_flight;
 mod layout;
 mod operation;
 mod ring;
+#[cfg(test)]
+mod tests;
 mod uring;
 
 pub use backing::{Backing, OpenError, labelled_size};

@@ -244,8 +244,13 @@ impl<S: Steps> Run<'_, S> {
             let result;
             (result, buffer) = self.steps.read(place, Span { buffer, from, to, at: at + from as u64 }).await;
             match result {
-                Ok(read) if from + read > before => buffer.set_filled(from + read),
-                Ok(_) => break,
+                Ok(0) => break,
+                Ok(read) if from + read > before => {
+                    buffer.set_filled(from + read);
+                    attempts = Attempts::default();
+                }
+                Ok(_) if attempts.again(Errno::AGAIN) => {}
+                Ok(_) => return (Err(Errno::IO), buffer),
                 Err(errno) if attempts.again(errno) => {}
                 Err(errno) => return (Err(errno), buffer),
             }
@@ -307,7 +312,11 @@ impl<S: Steps> Run<'_, S> {
             let span = Span { buffer, from, to, at: at + from as u64 };
             (result, buffer) = self.steps.write(place, span, through).await;
             match result {
-                Ok(count) if from + count > written => written = from + count,
+                Ok(count) if from + count > written => {
+                    written = from + count;
+                    attempts = Attempts::default();
+                }
+                Ok(count) if count > 0 && attempts.again(Errno::AGAIN) => {}
                 Ok(_) => return (Err(Errno::IO), buffer),
                 Err(errno) if attempts.again(errno) => {}
                 Err(errno) => return (Err(errno), buffer),
@@ -371,7 +380,7 @@ impl<S: Steps> Run<'_, S> {
     }
 }
 
-/// Counts how often a step was interrupted, so that a backing that never gets further is an error.
+/// Counts how often a step got no further, so that a backing that never does is an error.
 #[derive(Debug, Default)]
 struct Attempts(u32);
 
@@ -409,3 +418,225 @@ const ZEROING_UNIT: usize = 4096;
 const ZEROS_MAX: usize = 1 << 20;
 
 const ATTEMPTS_MAX: u32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, ops::Range};
+
+    use block::Payload;
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// A file in memory that insists on its alignment and does steps as badly as a kernel may.
+    struct Medium {
+        bytes: RefCell<Vec<u8>>,
+        alignment: usize,
+        seed: RefCell<u64>,
+        /// What zeroing and syncing answer; `Ok` does it.
+        zeroing: Result<(), Errno>,
+        syncing: Result<(), Errno>,
+        syncs: RefCell<u32>,
+        /// What a write that touches these bytes fails with.
+        bad: Option<(Range<u64>, Errno)>,
+    }
+
+    impl Medium {
+        fn new(alignment: usize, seed: u64) -> Self {
+            Self::of_len(LEN, alignment, seed)
+        }
+
+        fn of_len(len: usize, alignment: usize, seed: u64) -> Self {
+            let bytes = RefCell::new((0..len).map(|at| (at % 251) as u8).collect());
+            let (zeroing, syncing) = (Err(Errno::OPNOTSUPP), Ok(()));
+            Self { bytes, alignment, seed: seed.into(), zeroing, syncing, syncs: 0.into(), bad: None }
+        }
+
+        fn len(&self) -> usize {
+            self.bytes.borrow().len()
+        }
+
+        fn random(&self, below: usize) -> usize {
+            let mut seed = self.seed.borrow_mut();
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(*seed >> 33).unwrap() % below
+        }
+
+        /// The bytes of the file that this step gets done: one in four is interrupted, the rest are cut somewhere.
+        fn step(&self, span: &Span) -> Result<Range<usize>, Errno> {
+            let (at, len) = (usize::try_from(span.at).unwrap(), span.to - span.from);
+            assert!(at.is_multiple_of(self.alignment) && len.is_multiple_of(self.alignment));
+            assert!(span.from.is_multiple_of(self.alignment) && len > 0);
+            match self.random(8) {
+                0 => Err(Errno::INTR),
+                1 => Err(Errno::AGAIN),
+                _ => Ok(at..(at + self.alignment * (1 + self.random(len / self.alignment))).min(self.len())),
+            }
+        }
+    }
+
+    impl Steps for Medium {
+        async fn read(&self, _: Place, mut span: Span) -> (Result<usize, Errno>, Buffer) {
+            let result = self.step(&span).map(|file| {
+                let target = span.buffer.room_mut(span.from, span.from + file.len());
+                target.copy_from_slice(&self.bytes.borrow()[file.clone()]);
+                file.len()
+            });
+            (result, span.buffer)
+        }
+
+        async fn write(&self, _: Place, span: Span, stable: bool) -> (Result<usize, Errno>, Buffer) {
+            let result = self.step(&span).and_then(|file| {
+                let is_bad = |bad: &Range<u64>| bad.start < file.end as u64 && (file.start as u64) < bad.end;
+                if let Some((_, errno)) = self.bad.as_ref().filter(|(bad, _)| is_bad(bad)) {
+                    return Err(*errno);
+                }
+                self.bytes.borrow_mut()[file.clone()]
+                    .copy_from_slice(&span.buffer[span.from..][..file.len()]);
+                *self.syncs.borrow_mut() += u32::from(stable);
+                Ok(file.len())
+            });
+            (result, span.buffer)
+        }
+
+        async fn sync(&self, _: Place) -> Result<(), Errno> {
+            *self.syncs.borrow_mut() += 1;
+            if self.random(4) == 0 { Err(Errno::INTR) } else { self.syncing }
+        }
+
+        async fn zero(&self, _: Zeroing, extent: Extent) -> Result<(), Errno> {
+            self.zeroing?;
+            assert!(extent.offset.is_multiple_of(4096) && extent.len.is_multiple_of(4096));
+            self.bytes.borrow_mut()[range(extent)].fill(0);
+            Ok(())
+        }
+    }
+
+    fn range(extent: Extent) -> Range<usize> {
+        length(extent.offset)..length(extent.end())
+    }
+
+    fn run(operation: Operation, medium: &Medium, terms: &Terms) -> Result<DiskAnswer, Failure> {
+        operation.run(medium, terms).now_or_never().expect("a medium in memory never waits").result
+    }
+
+    fn write(extent: Extent, byte: u8, stable: bool, terms: &Terms) -> Operation {
+        Operation::Write {
+            write: Write::new(Place::Data, extent, terms.alignment, |bytes| bytes.fill(byte)),
+            stable,
+        }
+    }
+
+    const LEN: usize = 128 << 10;
+
+    /// P12, and what "written" means: however a kernel cuts or interrupts transfers, each byte asked for is
+    /// transferred, and no other byte changes; on media that transfer bytes, sectors or pages.
+    #[test]
+    fn cut_and_interrupted_transfers_are_completed() {
+        for seed in 0..600 {
+            let medium = Medium::new([1, 512, 4096][length(seed) % 3], seed);
+            let medium =
+                Medium { zeroing: if seed % 2 == 0 { Ok(()) } else { Err(Errno::OPNOTSUPP) }, ..medium };
+            let terms = Terms::new(medium.alignment, seed % 5 == 0);
+            let len = 1 + medium.random(16_000);
+            let extent = Extent::new(medium.random(LEN - len) as u64, len as u64);
+            let mut expected = medium.bytes.borrow().clone();
+            let operation = match seed % 3 {
+                0 => Operation::Zeroes { extent, unmap: seed % 7 == 0, stable: false },
+                _ => write(extent, 0xa5, false, &terms),
+            };
+            expected[range(extent)].fill(if seed % 3 == 0 { 0 } else { 0xa5 });
+            run(operation, &medium, &terms).unwrap();
+            assert!(*medium.bytes.borrow() == expected, "seed {seed}");
+            let DiskAnswer::Data(data) = run(Operation::read(extent, &terms), &medium, &terms).unwrap()
+            else {
+                panic!("seed {seed}: a read answers with data")
+            };
+            assert_eq!(data.to_bytes(), expected[range(extent)], "seed {seed}");
+        }
+    }
+
+    /// A discard of more than one piece of zeros reaches every byte where the filesystem cannot zero, and asks it
+    /// once only.
+    #[test]
+    fn large_zeroes_are_written_where_the_backing_cannot_zero() {
+        let medium = Medium::of_len(4 * ZEROS_MAX, 512, 1);
+        let terms = Terms::new(512, true);
+        let extent = Extent::new(512, (medium.len() - 1024) as u64);
+        run(Operation::Zeroes { extent, unmap: true, stable: true }, &medium, &terms).unwrap();
+        assert!(medium.bytes.borrow()[range(extent)].iter().all(|byte| *byte == 0));
+        assert_eq!(medium.bytes.borrow()[511], (511 % 251) as u8);
+        assert_eq!(medium.bytes.borrow()[medium.len() - 512], ((medium.len() - 512) % 251) as u8);
+        assert!(terms.lacks_punch.load(Relaxed) && terms.lacks_range.load(Relaxed));
+    }
+
+    /// P2: force unit access is stable before it ends, by a write through or by a sync behind it.
+    #[test]
+    fn force_unit_access_is_stable() {
+        for write_through in [false, true] {
+            let (medium, terms) = (Medium::new(512, 3), Terms::new(512, write_through));
+            run(write(Extent::new(0, 512), 1, false, &terms), &medium, &terms).unwrap();
+            assert_eq!(*medium.syncs.borrow(), 0);
+            run(write(Extent::new(0, 512), 1, true, &terms), &medium, &terms).unwrap();
+            assert!(*medium.syncs.borrow() > 0);
+        }
+    }
+
+    /// A full disk is told as such, other failures with the system's number; what fails to become stable counts as
+    /// lost, and a write that found no space does not.
+    #[test]
+    fn failures_say_what_they_mean() {
+        let no_space = Failure { error: DiskError::NoSpace, lost: false };
+        let io = |lost| Failure { error: DiskError::Io { errno: Errno::IO.raw_os_error() }, lost };
+        let table = [
+            (Errno::NOSPC, false, true, no_space),
+            (Errno::DQUOT, true, true, no_space),
+            (Errno::IO, false, true, io(false)),
+            (Errno::IO, true, true, io(true)),
+            (Errno::IO, true, false, io(false)),
+        ];
+        for (errno, stable, write_through, failure) in table {
+            let medium = Medium { bad: Some((512..1024, errno)), ..Medium::new(512, 5) };
+            let terms = Terms::new(512, write_through);
+            let result = run(write(Extent::new(0, 4096), 1, stable, &terms), &medium, &terms);
+            assert_eq!(result.err(), Some(failure), "{errno}, {stable}, {write_through}");
+        }
+        let medium = Medium { syncing: Err(Errno::NOSPC), ..Medium::new(512, 7) };
+        let lost = Failure { error: DiskError::NoSpace, lost: true };
+        assert_eq!(run(Operation::Flush, &medium, &Terms::new(512, true)).err(), Some(lost));
+        let zeroes = Operation::Zeroes { extent: Extent::new(0, 4096), unmap: true, stable: false };
+        let medium = Medium { zeroing: Err(Errno::NOSPC), ..Medium::new(512, 7) };
+        assert_eq!(run(zeroes, &medium, &Terms::new(512, true)).err(), Some(no_space));
+    }
+
+    /// A file that somebody cut is an error, not zeros and not old memory.
+    #[test]
+    fn a_read_behind_the_end_fails() {
+        let (medium, terms) = (Medium::new(512, 9), Terms::new(512, true));
+        let result = run(Operation::read(Extent::new(LEN as u64 - 512, 1024), &terms), &medium, &terms);
+        assert_eq!(result.err(), Some(Failure::of(Errno::IO)));
+    }
+
+    /// A backing that is interrupted for ever is an error in the end (P11).
+    #[test]
+    fn endless_interruptions_end() {
+        let medium = Medium { syncing: Err(Errno::INTR), ..Medium::new(512, 11) };
+        assert_eq!(
+            run(Operation::Flush, &medium, &Terms::new(512, true)).err(),
+            Some(Failure::lost(Errno::INTR))
+        );
+    }
+
+    /// The bytes of a payload in several parts land side by side.
+    #[test]
+    fn the_parts_of_a_payload_land_in_order() {
+        let (medium, terms) = (Medium::new(4096, 13), Terms::new(4096, true));
+        let mut data = Payload::new();
+        data.push(vec![1; 512].into());
+        data.push(vec![2; 1024].into());
+        let extent = Extent::new(512, 1536);
+        let write = Write::new(Place::Data, extent, terms.alignment, |bytes| data.copy_to(bytes));
+        run(Operation::Write { write, stable: false }, &medium, &terms).unwrap();
+        assert_eq!(medium.bytes.borrow()[range(extent)], data.to_bytes());
+    }
+}

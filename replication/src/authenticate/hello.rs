@@ -1,14 +1,17 @@
 //! The first message of each end.
 
 use nom::{
-    Finish, IResult, Parser,
+    IResult, Parser,
     bytes::complete::take,
     combinator::{all_consuming, map_opt, verify},
     multi::length_data,
     number::complete::{be_u8, be_u16, be_u64},
 };
 
-use super::{AuthError, HELLO, Message, NAME_MAX, Nonce, put_message};
+use super::{
+    AuthError, Message, NAME_MAX, Nonce,
+    message::{HELLO, put_message},
+};
 use crate::NodeId;
 
 /// Which end of the connection.
@@ -35,7 +38,7 @@ pub(super) struct Hello {
 impl Hello {
     pub(super) fn read(message: &Message) -> Result<Self, AuthError> {
         let body = message.body(HELLO)?;
-        let (_, hello) = all_consuming(hello).parse(body).finish().map_err(|_| message.malformed())?;
+        let (_, hello) = all_consuming(hello).parse(body).map_err(|_| message.malformed())?;
         Ok(hello)
     }
 

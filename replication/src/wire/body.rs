@@ -13,7 +13,7 @@
 use block::{Extent, Payload, Run, VolumeNumber};
 use bytes::{BufMut, BytesMut};
 use nom::{
-    Finish, IResult, Parser,
+    IResult, Parser,
     combinator::{all_consuming, map, map_opt, verify},
     multi::{length_count, many0},
     number::complete::{be_u8, be_u16, be_u32, be_u64},
@@ -165,7 +165,7 @@ fn whole<'a, T>(
     parser: impl Parser<&'a [u8], Output = T, Error = nom::error::Error<&'a [u8]>>,
     body: &'a [u8],
 ) -> Result<T, DecodeError> {
-    let (_, value) = all_consuming(parser).parse(body).finish().map_err(|_| mismatch(header, body))?;
+    let (_, value) = all_consuming(parser).parse(body).map_err(|_| mismatch(header, body))?;
     Ok(value)
 }
 

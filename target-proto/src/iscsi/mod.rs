@@ -5,6 +5,7 @@
 
 pub mod chap;
 pub mod connection;
+pub mod initiator;
 pub mod keys;
 pub mod login;
 pub mod pdu;
