@@ -88,7 +88,10 @@ pub struct ResourceConfig {
     pub quorum: Quorum,
     /// Which replica serves a read.
     pub read_balancing: ReadBalancing,
-    /// How long a promotion waits for the peers' answers.
+    /// Within this time both ends of a link that broke have noticed it. With quorum on, nobody becomes Primary until
+    /// so long after the Primary was lost: by then it knows that it is alone.
+    pub peer_timeout: Duration,
+    /// How long a promotion waits for the peers' answers; longer than `peer_timeout`.
     pub promotion_timeout: Duration,
 }
 

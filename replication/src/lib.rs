@@ -6,18 +6,40 @@
 #![forbid(unsafe_code)]
 
 pub mod authenticate;
+mod bitmap;
 mod config;
 mod effect;
+mod generation;
+mod handshake;
 mod input;
+mod job;
+mod meta;
+mod operator;
 mod packet;
+mod peer_write;
+mod quorum;
+mod range_lock;
+mod read;
+mod resource;
+mod resync;
+mod role;
+mod sabotage;
 mod state;
 mod status;
 pub mod wire;
+mod task;
+mod write;
 
 pub use config::{Found, NodeSet, PeerConfig, Quorum, ReadBalancing, ResourceConfig, VolumeConfig};
 pub use effect::{DiskRequest, Effect, Event, Refusal};
+pub use generation::{Plan, Scope};
 pub use input::{DiskAnswer, DiskError, DiskOp, Input, LinkId, OperatorRequest, Verb};
+pub use meta::{MetadataError, metadata_len};
 pub use packet::{AckMode, Farewell, Generation, Lineage, NodeState, Packet, Sequence, VolumeState};
+pub use resource::{Resource, SetupError};
+pub use sabotage::Fault;
+#[cfg(feature = "sabotage")]
+pub use sabotage::plant;
 pub use state::{ConnectionState, DiskState, ReplicationState, Role};
 pub use status::{ConnectionStatus, DeviceStatus, PeerDeviceStatus, ResourceStatus};
 

@@ -265,6 +265,7 @@ pub struct NodeState {
 
 /// What a node has of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is told by itself")]
 pub struct VolumeState {
     /// The volume.
     pub volume: VolumeNumber,

@@ -1,0 +1,541 @@
+//! Meeting a peer: both ends tell what they are, and each decides from the two states. What changes later is told as
+//! it changes; where it changes in between, the ends start over.
+
+use std::collections::VecDeque;
+
+use crate::{
+    ConnectionState, DiskState, Effect, Event, Farewell, LinkId, NodeId, NodeSet, NodeState, Packet, Plan,
+    Resource, Role, VolumeState,
+    generation::{DAY_ZERO, Side, decide},
+    meta,
+    peer_write::Incoming,
+    resource::{Link, Pair, Volume},
+    sabotage::{Fault, planted},
+    write::Progress,
+};
+
+impl Resource {
+    /// A peer was met.
+    pub(crate) fn peer_connected(&mut self, node: NodeId, id: LinkId) {
+        let refuse = |resource: &mut Self, reason: &str| {
+            resource.out.push(Effect::Disconnect { peer: node, link: id, reason: reason.to_owned() });
+        };
+        let Some(peer) = self.peer_at(node) else { return refuse(self, "it is not a node of the resource") };
+        if self.stopping.is_some() {
+            return refuse(self, "the node is stopping");
+        }
+        if !self.peers[peer].wanted && !self.peers[peer].diverged {
+            return refuse(self, "the connection is not wanted");
+        }
+        if self.peers[peer].link.is_some() {
+            self.part(peer, Farewell::Retry, "it connected anew");
+        }
+        let told = self.state_for(peer);
+        self.peers[peer].link = Some(Link {
+            id,
+            told: told.clone(),
+            theirs: None,
+            parting: false,
+            packets: 0,
+            to_hand: VecDeque::new(),
+            pairs: Vec::new(),
+            received: crate::Sequence(0),
+            applying: VecDeque::new(),
+            flushes: VecDeque::new(),
+            sync_waits: Vec::new(),
+            reads: Vec::new(),
+            sent_bytes: 0,
+            received_bytes: 0,
+        });
+        self.send(peer, Packet::State(Box::new(told)));
+    }
+
+    /// A packet came.
+    pub(crate) fn packet(&mut self, node: NodeId, link: LinkId, packet: Packet) {
+        let Some(peer) = self.link_at(node, link) else { return };
+        let Some(link) = &self.peers[peer].link else { return };
+        let result = match packet {
+            Packet::Goodbye { farewell } => {
+                self.goodbye(peer, farewell);
+                Ok(())
+            }
+            _ if link.parting => Ok(()),
+            Packet::State(state) => self.state(peer, *state),
+            _ if link.theirs.is_none() => Err("its first packet does not tell its state"),
+            packet => self.dispatch(peer, packet),
+        };
+        if let Err(reason) = result {
+            self.violation(peer, reason);
+        }
+    }
+
+    fn dispatch(&mut self, peer: usize, packet: Packet) -> Result<(), &'static str> {
+        let Some(link) = self.peers[peer].link.as_ref().map(|link| link.id) else { return Ok(()) };
+        let at = |number| self.volume_at(number).ok_or("a volume that is not here");
+        match packet {
+            Packet::Write { volume, sequence, extent, data, fua, mode, missing } => {
+                let data = Some(data);
+                let change = Incoming { sequence, extent, data, unmap: false, fua, mode, missing };
+                self.incoming(peer, at(volume)?, change)?;
+            }
+            Packet::WriteZeroes { volume, sequence, extent, unmap, fua, mode, missing } => {
+                let change = Incoming { sequence, extent, data: None, unmap, fua, mode, missing };
+                self.incoming(peer, at(volume)?, change)?;
+            }
+            Packet::Flush { sequence } => self.incoming_flush(peer, sequence)?,
+            Packet::NewGeneration { volume, sequence, current, missing } => {
+                self.incoming_generation(peer, at(volume)?, sequence, current, missing)?;
+            }
+            Packet::Received { sequence } => self.progressed(peer, sequence, Progress::Received),
+            Packet::Written { sequence } => self.progressed(peer, sequence, Progress::Stable),
+            Packet::WriteFailed { sequence } => self.leg_failed(peer, sequence),
+            Packet::Everywhere { sequence } => self.everywhere(peer, sequence),
+            Packet::Read { volume, read, extent } => {
+                self.serve(peer, link, at(volume)?, read, crate::DiskRequest::Read { extent });
+            }
+            Packet::Allocation { volume, read, extent } => {
+                self.serve(peer, link, at(volume)?, read, crate::DiskRequest::Allocation { extent });
+            }
+            Packet::ReadData { read, data } => self.peer_read(peer, read, Some(Ok(data))),
+            Packet::AllocationRuns { read, runs } => self.peer_read(peer, read, Some(Err(runs))),
+            Packet::ReadFailed { read } => self.peer_read(peer, read, None),
+            Packet::Bitmap { volume, first, words, last } => {
+                self.bitmap_piece(peer, at(volume)?, first, &words, last);
+            }
+            Packet::SyncRequest { volume, extent, after } => {
+                self.sync_request(peer, at(volume)?, extent, after);
+            }
+            Packet::SyncData { volume, extent, data, sequence } => {
+                self.sync_data(peer, at(volume)?, extent, Some(data), sequence)?;
+            }
+            Packet::SyncZeroes { volume, extent, sequence } => {
+                self.sync_data(peer, at(volume)?, extent, None, sequence)?;
+            }
+            Packet::SyncFailed { volume, .. } => self.sync_failed(peer, at(volume)?),
+            Packet::SyncDone { volume, extent } => self.sync_done(peer, at(volume)?, extent),
+            Packet::Promote { request, force } => self.asked_to_consent(peer, link, request, force),
+            Packet::PromoteAnswer { request, granted, sequence } => {
+                self.consent_answered(peer, request, granted, sequence);
+            }
+            Packet::Protocol { mode } => self.protocol_told(peer, mode),
+            Packet::ProtocolKnown { mode } => self.protocol_known(peer, mode),
+            Packet::State(_) | Packet::Goodbye { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The peer's state: its first word, or a change of it.
+    fn state(&mut self, peer: usize, state: NodeState) -> Result<(), &'static str> {
+        let numbers = state.volumes.iter().map(|volume| volume.volume);
+        if !numbers.eq(self.volumes.iter().map(|volume| volume.config.number)) {
+            return Err("it has other volumes");
+        }
+        let first = self.peers[peer].up().is_none();
+        self.changed = true;
+        if first {
+            self.meet(peer, state);
+            Ok(())
+        } else {
+            self.learn(peer, state)
+        }
+    }
+
+    /// Decides about a peer that told its state.
+    fn meet(&mut self, peer: usize, state: NodeState) {
+        let Some(link) = &self.peers[peer].link else { return };
+        let (mine, node) = (link.told.clone(), self.peers[peer].node);
+        let mut pairs = Vec::with_capacity(mine.volumes.len());
+        for (ours, theirs) in mine.volumes.iter().zip(&state.volumes) {
+            let plan = if ours.disk == DiskState::Diskless || theirs.disk == DiskState::Diskless {
+                Plan::InStep
+            } else {
+                decide(&Side::new(self.config.node, &mine, ours), &Side::new(node, &state, theirs))
+            };
+            pairs.push(Pair { plan, bitmap_here: false });
+        }
+        if pairs.iter().any(|pair| pair.plan == Plan::Unrelated) {
+            self.part(peer, Farewell::Unrelated, "its data has nothing in common with ours");
+            return;
+        }
+        let superseded = self.is_superseded(&state);
+        let both = mine.role == Role::Primary
+            && state.role == Role::Primary
+            && !superseded
+            && !supersedes(&mine, &state);
+        if both || pairs.iter().any(|pair| pair.plan == Plan::SplitBrain) {
+            self.part(peer, Farewell::Diverged, "the data diverged: split brain");
+            return;
+        }
+        self.peers[peer].discards = false;
+        if superseded && self.role == Role::Primary {
+            self.step_down();
+        }
+        self.connect(peer, state, &pairs);
+    }
+
+    /// Takes a peer in.
+    fn connect(&mut self, peer: usize, mut state: NodeState, pairs: &[Pair]) {
+        for (volume, pair) in pairs.iter().enumerate() {
+            let theirs = &mut state.volumes[volume];
+            let target = &mut self.volumes[volume];
+            if target.lags_behind_known(theirs) || matches!(pair.plan, Plan::SyncSource(_)) {
+                theirs.disk = theirs.disk.min(DiskState::Outdated);
+            }
+            target.learn_generation(theirs);
+        }
+        self.sequence = self.sequence.max(state.sequence);
+        let (role, node) = (state.role, self.peers[peer].node);
+        if let Some(link) = self.peers[peer].link.as_mut() {
+            link.received = if role == Role::Primary { state.sequence } else { crate::Sequence(0) };
+            link.theirs = Some(state);
+            link.pairs = pairs.to_vec();
+        }
+        self.peers[peer].state = ConnectionState::Connected;
+        self.peers[peer].diverged = false;
+        self.event(Event::Connection { peer: node, state: ConnectionState::Connected });
+        self.event(Event::PeerRole { peer: node, role });
+        for (volume, pair) in pairs.iter().enumerate() {
+            if matches!(pair.plan, Plan::SyncSource(_) | Plan::SyncTarget(_)) {
+                self.mark_tail(volume, NodeSet::EMPTY.with(node));
+            }
+            match pair.plan {
+                Plan::SyncSource(scope) => self.send_bitmap(peer, volume, scope),
+                Plan::SyncTarget(scope) => {
+                    self.fall_behind(volume, peer);
+                    self.send_bitmap(peer, volume, scope);
+                }
+                _ => {}
+            }
+            self.left_behind_by_diskless(volume, peer);
+            self.peer_disk_event(peer, volume);
+            self.forget_differences(volume);
+        }
+    }
+
+    /// A peer has newer data: until it is here, ours is of no use.
+    fn fall_behind(&mut self, volume: usize, peer: usize) {
+        let theirs = self.peers[peer].up().and_then(|state| state.volumes.get(volume)).cloned();
+        let target = &mut self.volumes[volume];
+        if let Some(theirs) = theirs
+            && self.role != Role::Primary
+        {
+            target.known = theirs.lineage.current;
+            target.known_history.clone_from(&theirs.lineage.history);
+        }
+        if let Some(disk) = target.disk.as_mut().filter(|disk| disk.flags.consistent && !disk.flags.outdated)
+        {
+            disk.flags.outdated = true;
+            self.persist(volume, None);
+        }
+    }
+
+    /// A diskless peer knows a generation that the local replica is not in.
+    fn left_behind_by_diskless(&mut self, volume: usize, peer: usize) {
+        let Some(theirs) = self.peers[peer].up().and_then(|state| state.volumes.get(volume)) else { return };
+        let current = theirs.lineage.current;
+        let diskless = theirs.disk == DiskState::Diskless;
+        let Some(disk) = self.volumes[volume].disk.as_mut() else { return };
+        let behind = diskless
+            && current.0 > DAY_ZERO.0
+            && current != disk.current
+            && !disk.history.contains(&current)
+            && disk.flags.consistent
+            && !disk.flags.outdated;
+        if behind && self.role != Role::Primary {
+            disk.flags.outdated = true;
+            self.persist(volume, None);
+        }
+    }
+
+    /// A connected peer's state changed.
+    fn learn(&mut self, peer: usize, mut state: NodeState) -> Result<(), &'static str> {
+        let Some(old) = self.peers[peer].up().cloned() else { return Ok(()) };
+        if state.role == Role::Primary && self.role == Role::Primary {
+            return Err("two Primaries");
+        }
+        let node = self.peers[peer].node;
+        for (target, theirs) in self.volumes.iter_mut().zip(&mut state.volumes) {
+            if target.lags_behind_known(theirs) {
+                theirs.disk = theirs.disk.min(DiskState::Outdated);
+            }
+            target.learn_generation(theirs);
+        }
+        self.sequence = self.sequence.max(state.sequence);
+        let role = state.role;
+        if let Some(link) = self.peers[peer].link.as_mut() {
+            if role == Role::Primary && old.role != Role::Primary {
+                link.received = link.received.max(state.sequence);
+            }
+            link.theirs = Some(state.clone());
+        }
+        if self.consent.as_ref().is_some_and(|consent| consent.peer == peer) {
+            self.consent = None;
+        }
+        if role != old.role {
+            self.event(Event::PeerRole { peer: node, role });
+        }
+        for volume in 0..self.volumes.len() {
+            let (before, now) = (&old.volumes[volume], &state.volumes[volume]);
+            if before.disk != now.disk {
+                if !self.peers[peer].receives(volume) {
+                    self.lose_legs(peer, Some(volume));
+                }
+                self.peer_disk_event(peer, volume);
+            }
+            self.left_behind_by_diskless(volume, peer);
+            let mine = self.volumes[volume]
+                .disk
+                .as_ref()
+                .filter(|disk| disk.flags.consistent && !disk.flags.outdated);
+            if mine.is_some_and(|mine| now.lineage.base == mine.current && mine.current.0 != 0) {
+                self.part(peer, Farewell::Retry, "it went on without this node");
+                return Ok(());
+            }
+            self.forget_differences(volume);
+        }
+        Ok(())
+    }
+
+    /// Whether a peer's data is a later generation of what this node serves.
+    fn is_superseded(&self, state: &NodeState) -> bool {
+        self.volumes.iter().zip(&state.volumes).any(|(volume, theirs)| {
+            volume.known.0 > DAY_ZERO.0
+                && volume.known != theirs.lineage.current
+                && theirs.lineage.history.contains(&volume.known)
+        })
+    }
+
+    /// A link is gone.
+    pub(crate) fn link_gone(&mut self, node: NodeId, id: LinkId) {
+        if let Some(peer) = self.link_at(node, id) {
+            self.lost(peer);
+        }
+    }
+
+    /// Takes a link down.
+    pub(crate) fn part(&mut self, peer: usize, farewell: Farewell, reason: &str) {
+        let final_words = matches!(farewell, Farewell::Diverged | Farewell::Unrelated);
+        if final_words {
+            self.stand_alone(peer);
+        }
+        let node = self.peers[peer].node;
+        let Some(link) = self.peers[peer].link.as_mut() else { return };
+        let said = std::mem::replace(&mut link.parting, true);
+        let id = link.id;
+        if !said {
+            self.send(peer, Packet::Goodbye { farewell });
+        }
+        // Both ends have to learn that they diverged: the link stays until the peer has said so too.
+        if !final_words {
+            self.out.push(Effect::Disconnect { peer: node, link: id, reason: reason.to_owned() });
+            self.lost(peer);
+        }
+    }
+
+    fn stand_alone(&mut self, peer: usize) {
+        let peer = &mut self.peers[peer];
+        peer.diverged = true;
+        if std::mem::replace(&mut peer.wanted, false) {
+            self.out.push(Effect::Want { peer: peer.node, wanted: false });
+        }
+    }
+
+    fn goodbye(&mut self, peer: usize, farewell: Farewell) {
+        if matches!(farewell, Farewell::Diverged | Farewell::Unrelated) {
+            self.stand_alone(peer);
+        }
+        let node = self.peers[peer].node;
+        let Some(link) = self.peers[peer].link.as_mut() else { return };
+        let said = std::mem::replace(&mut link.parting, true);
+        let id = link.id;
+        if !said {
+            self.send(peer, Packet::Goodbye { farewell });
+        }
+        let reason = format!("it said goodbye: {farewell:?}");
+        self.out.push(Effect::Disconnect { peer: node, link: id, reason });
+        self.lost(peer);
+    }
+
+    /// The peer did what no peer does.
+    fn violation(&mut self, peer: usize, reason: &str) {
+        let Some(link) = self.peers[peer].link.as_ref().map(|link| link.id) else { return };
+        let node = self.peers[peer].node;
+        self.event(Event::Connection { peer: node, state: ConnectionState::ProtocolError });
+        self.out.push(Effect::Disconnect { peer: node, link, reason: reason.to_owned() });
+        self.lost(peer);
+    }
+
+    /// Everything that ends with a link.
+    fn lost(&mut self, peer: usize) {
+        let Some(mut link) = self.peers[peer].link.take() else { return };
+        let node = self.peers[peer].node;
+        let was_primary = link.theirs.as_ref().is_some_and(|state| state.role == Role::Primary);
+        let was_up = link.theirs.is_some();
+        let state =
+            if self.peers[peer].wanted { ConnectionState::Connecting } else { ConnectionState::StandAlone };
+        self.peers[peer].state = state;
+        self.event(Event::Connection { peer: node, state });
+        if was_up {
+            self.event(Event::PeerRole { peer: node, role: Role::Unknown });
+        }
+        for volume in 0..self.volumes.len() {
+            if self.volumes[volume].resync.as_ref().is_some_and(|resync| resync.source == peer) {
+                self.stop_resync(volume);
+            }
+            if was_up {
+                self.peer_disk_event(peer, volume);
+            }
+        }
+        if self.consent.as_ref().is_some_and(|consent| consent.peer == peer) {
+            self.consent = None;
+        }
+        self.deferred.retain(|(asker, ..)| *asker != peer);
+        let reads = std::mem::take(&mut link.reads);
+        self.lose_legs(peer, None);
+        self.reissue_reads(&reads);
+        self.candidate_lost_peer(peer);
+        if was_primary {
+            self.primary_lost(peer);
+        }
+        self.protocol_progress();
+        self.changed = true;
+    }
+
+    fn peer_disk_event(&mut self, peer: usize, volume: usize) {
+        let disk = self.peers[peer].disk(volume);
+        let replication = self.replication_state(peer, volume);
+        let (peer, volume) = (self.peers[peer].node, self.number(volume));
+        self.event(Event::PeerDisk { peer, volume, disk, replication });
+    }
+
+    /// The nodes that are connected, this one included.
+    pub(crate) fn present(&self) -> NodeSet {
+        let up = self.peers.iter().filter(|peer| peer.up().is_some()).map(|peer| peer.node);
+        up.chain([self.config.node]).collect()
+    }
+
+    /// What this node tells a peer about itself.
+    pub(crate) fn state_for(&self, peer: usize) -> NodeState {
+        let node = self.peers[peer].node;
+        let volumes = self.volumes.iter().map(|volume| volume.state_for(node)).collect();
+        NodeState {
+            role: self.role,
+            primary: self.primary(),
+            sequence: self.sequence,
+            connected: self.present(),
+            discard_my_data: self.peers[peer].discards,
+            protocol: self.peers[peer].mode,
+            volumes,
+        }
+    }
+
+    /// Tells each peer what changed of this node.
+    pub(crate) fn announce(&mut self) {
+        for peer in 0..self.peers.len() {
+            let Some(link) = self.peers[peer].link.as_ref().filter(|link| !link.parting) else { continue };
+            let up = link.theirs.is_some();
+            let now = self.state_for(peer);
+            if same_words(&link.told, &now) {
+                continue;
+            }
+            if up {
+                if let Some(link) = self.peers[peer].link.as_mut() {
+                    link.told = now.clone();
+                }
+                self.send(peer, Packet::State(Box::new(now)));
+            } else if !same_decision(&link.told, &now) {
+                self.part(peer, Farewell::Retry, "this node changed while they told each other their states");
+            }
+        }
+    }
+}
+
+impl Volume {
+    fn state_for(&self, peer: NodeId) -> VolumeState {
+        let flags = self.disk.as_ref().map(|disk| disk.flags).unwrap_or_default();
+        let lineage = match &self.disk {
+            Some(disk) => disk.lineage(peer),
+            None => crate::Lineage {
+                current: self.known,
+                base: crate::Generation(0),
+                history: self.known_history.clone(),
+            },
+        };
+        VolumeState {
+            volume: self.config.number,
+            size: self.config.size,
+            disk: self.state,
+            lineage,
+            fresh: flags.fresh,
+            crashed: self.crashed && !planted(Fault::ForgetCrash),
+            was_primary: flags.was_primary,
+            lags: flags.lags,
+            consistent: flags.consistent,
+            dirty_blocks: self.dirty(peer),
+        }
+    }
+
+    /// Whether a replica is not in the generation that this diskless node knows of.
+    fn lags_behind_known(&self, theirs: &VolumeState) -> bool {
+        self.disk.is_none()
+            && theirs.disk > DiskState::Outdated
+            && self.known.0 > DAY_ZERO.0
+            && theirs.lineage.current != self.known
+            && !theirs.lineage.history.contains(&self.known)
+    }
+
+    /// Takes note of a newer generation that a good replica is in.
+    fn learn_generation(&mut self, theirs: &VolumeState) {
+        let newer = self.known.0 <= DAY_ZERO.0 || theirs.lineage.history.contains(&self.known);
+        let good = self.state == DiskState::UpToDate;
+        if theirs.disk == DiskState::UpToDate && theirs.lineage.current != self.known && newer && !good {
+            let old = std::mem::replace(&mut self.known, theirs.lineage.current);
+            self.known_history.clone_from(&theirs.lineage.history);
+            meta::remember(&mut self.known_history, old);
+        }
+    }
+
+    /// The newer one of the generation that is known and that of a source.
+    pub(crate) fn newest(&self, source: &crate::Lineage) -> crate::Generation {
+        if self.known_history.contains(&source.current) && !source.history.contains(&self.known) {
+            self.known
+        } else {
+            source.current
+        }
+    }
+}
+
+/// Whether our data, as told, is a later generation of theirs.
+fn supersedes(mine: &NodeState, theirs: &NodeState) -> bool {
+    mine.volumes.iter().zip(&theirs.volumes).any(|(mine, theirs)| {
+        let current = theirs.lineage.current;
+        current.0 > DAY_ZERO.0 && mine.lineage.current != current && mine.lineage.history.contains(&current)
+    })
+}
+
+/// Whether two states say the same but for what changes with every write.
+fn same_words(told: &NodeState, now: &NodeState) -> bool {
+    let counts = |state: &NodeState| {
+        let mut state = state.clone();
+        state.sequence = crate::Sequence(0);
+        state.volumes.iter_mut().for_each(|volume| volume.dirty_blocks = 0);
+        state
+    };
+    counts(told) == counts(now)
+}
+
+/// Whether two states lead to the same decision.
+fn same_decision(told: &NodeState, now: &NodeState) -> bool {
+    let relevant = |state: &NodeState| {
+        let mut state = state.clone();
+        state.sequence = crate::Sequence(0);
+        state.connected = NodeSet::EMPTY;
+        for volume in &mut state.volumes {
+            volume.dirty_blocks = u64::from(volume.dirty_blocks > 0);
+            volume.disk =
+                if volume.disk == DiskState::Diskless { DiskState::Diskless } else { DiskState::Consistent };
+        }
+        state
+    };
+    relevant(told) == relevant(now)
+}
