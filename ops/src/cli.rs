@@ -4,7 +4,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::quantity;
@@ -294,6 +294,31 @@ pub struct Man {
     pub dir: PathBuf,
 }
 
+/// The completion script for a shell.
+#[must_use]
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "evenkeel", &mut script);
+    script
+}
+
+/// The man pages of section 1: of the binary and of each verb, by file name.
+///
+/// # Errors
+/// Never in practice: they are written to memory.
+pub fn man_pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    for page in std::iter::once(command.clone()).chain(command.get_subcommands().cloned()) {
+        let man = clap_mangen::Man::new(page);
+        let mut roff = Vec::new();
+        man.render(&mut roff)?;
+        pages.push((man.get_filename(), roff));
+    }
+    Ok(pages)
+}
+
 fn setting(text: &str) -> Result<Setting, String> {
     let Some((key, value)) = text.split_once('=') else {
         return Err("write KEY=VALUE, e.g. protocol=C".to_owned());
@@ -363,7 +388,7 @@ const COMPLETIONS_EXAMPLES: &str = "Examples:
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, error::ErrorKind};
+    use clap::error::ErrorKind;
     use replication::AckMode;
 
     use super::*;
@@ -440,6 +465,31 @@ mod tests {
             assert!(error.to_string().contains(&about), "{error}");
         }
         assert_eq!(parse("evenkeel --version").expect_err("so does the version").exit_code(), 0);
+    }
+
+    /// One definition: each verb has a page, which names it, its options and the exit codes or examples.
+    #[test]
+    fn man_pages_cover_every_verb() {
+        let pages = man_pages().expect("memory takes them");
+        let verbs = Cli::command().get_subcommands().count();
+        assert_eq!(pages.len(), verbs + 1);
+        for (file, roff) in pages {
+            let roff = String::from_utf8(roff).expect("text");
+            assert!(roff.contains(".TH evenkeel") && roff.contains(".SH SYNOPSIS"), "{file}");
+            if file == "evenkeel-connect.1" {
+                assert!(roff.contains("discard\\-my\\-data"), "{roff}");
+            }
+        }
+    }
+
+    #[test]
+    fn completions_know_verbs_and_options() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = String::from_utf8(completions(shell)).expect("text");
+            for word in ["status", "disconnect", "discard-my-data", "peer"] {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
+        }
     }
 
     #[test]
