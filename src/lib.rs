@@ -3,10 +3,13 @@
 //! Start reading at [`daemon`]; `docs/architecture.md` draws the route of a write.
 
 pub mod daemon;
+pub mod demo;
 pub mod disk;
 pub mod front;
+pub mod initiator;
 pub mod local;
 pub mod peer;
 pub mod quota;
+pub mod serve;
 pub mod shard;
 pub mod volume;

@@ -1,3 +1,21 @@
 //! Evenkeel's command line.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use ops::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Demo(arguments) => evenkeel::demo::run(&arguments),
+        Command::Serve(arguments) => evenkeel::serve::run(&arguments),
+        _ => Ok(()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("evenkeel: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -26,8 +26,8 @@ mod role;
 mod sabotage;
 mod state;
 mod status;
-pub mod wire;
 mod task;
+pub mod wire;
 mod write;
 
 pub use config::{Found, NodeSet, PeerConfig, Quorum, ReadBalancing, ResourceConfig, VolumeConfig};

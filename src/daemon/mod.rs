@@ -1,6 +1,133 @@
 //! The daemon: starts shards, resources, peers and listeners in order, and stops them in reverse.
 
+mod assemble;
 mod node;
 pub mod secrets;
 
+use std::{sync::Arc, thread::JoinHandle};
+
+use anyhow::Context;
+use ops::config::{self, Config};
+use replication::{Event, authenticate};
+use tokio::sync::{broadcast, mpsc};
+use tracing::{info, warn};
+
+pub use assemble::resolve;
 pub use node::{Node, Resource, portal_group};
+
+use crate::{
+    disk::Ring,
+    peer::{self, Directory},
+    shard::Shard,
+    volume::Start,
+};
+use assemble::Common;
+
+/// A node with its threads, from its start to its stop.
+#[derive(Debug)]
+pub struct Daemon {
+    node: Node,
+    threads: Vec<JoinHandle<()>>,
+    directory: Directory,
+    proof: Arc<authenticate::Identity>,
+}
+
+impl Daemon {
+    /// Opens the disks and starts the resources. Nobody can reach them before [`Self::listen`].
+    ///
+    /// # Errors
+    /// When a disk, a secret or an address of the configuration is of no use.
+    pub async fn start(config: Config, name: &str) -> anyhow::Result<Self> {
+        let config = Arc::new(config);
+        let own = config.node(name).with_context(|| format!("the configuration has no node {name:?}"))?;
+        let secret = secrets::cluster(&config.cluster)?;
+        let bytes = secret.as_ref().map_or(&[][..], config::Secret::bytes).to_vec();
+        let proof = peer::identity(&config.cluster.name, own.id, authenticate::Secret::new(bytes))
+            .context("the system gives no random bytes")?;
+        let directory = Directory::default();
+        let common = Common {
+            config: &config,
+            node: own,
+            identity: config.identity(secret.as_ref()),
+            proof: Arc::clone(&proof),
+        };
+        let starts = (0..)
+            .zip(&config.resources)
+            .map(|(place, resource)| common.start(place, resource))
+            .collect::<anyhow::Result<Vec<Start>>>()?;
+        let (shards, threads) = start_shards(starts.len())?;
+        let (events, _) = broadcast::channel(EVENTS_MAX);
+        let mut resources = Vec::with_capacity(starts.len());
+        for (start, shard) in starts.into_iter().zip(shards.iter().cycle()) {
+            resources.push(run(start, shard, &directory, &events).await);
+        }
+        let node = Node { config: Arc::clone(&config), name: name.to_owned(), resources, events };
+        Ok(Self { node, threads, directory, proof })
+    }
+
+    /// The running node.
+    #[must_use]
+    pub const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Takes calls of peers, if the configuration says where.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn listen_to_peers(&self) -> anyhow::Result<()> {
+        let Some(own) = self.node.config.node(&self.node.name) else { return Ok(()) };
+        let Some(address) = &own.replication else { return Ok(()) };
+        let listener =
+            peer::Listener::bind(resolve(address)?, Arc::clone(&self.proof), self.directory.clone())
+                .await
+                .with_context(|| format!("cannot listen for peers on {address}"))?;
+        tokio::spawn(listener.run());
+        Ok(())
+    }
+
+    /// Finishes what is in flight, closes the disks and ends the threads.
+    pub async fn stop(self) {
+        let Self { node, threads, .. } = self;
+        for resource in &node.resources {
+            resource.stop().await;
+            info!(resource = resource.name, "stopped");
+        }
+        drop(node);
+        let joined =
+            tokio::task::spawn_blocking(|| threads.into_iter().map(JoinHandle::join).all(|end| end.is_ok()));
+        if !joined.await.unwrap_or(false) {
+            warn!("a shard's thread ended with a panic");
+        }
+    }
+}
+
+async fn run(
+    start: Start,
+    shard: &Shard,
+    directory: &Directory,
+    events: &broadcast::Sender<(usize, Event)>,
+) -> Resource {
+    let (control, requests) = mpsc::channel(REQUESTS_MAX);
+    let (name, place) = (start.name.clone(), start.place);
+    let accepted = start.peers.iter().map(|peer| directory.admit(&name, peer.peer)).collect();
+    let events = events.clone();
+    shard.run(move |local| local.add(place, start.run(accepted, requests, events))).await;
+    Resource { name, place, shard: shard.clone(), control }
+}
+
+/// One shard per core, but no more than there are resources.
+fn start_shards(resources: usize) -> anyhow::Result<(Vec<Shard>, Vec<JoinHandle<()>>)> {
+    let ring = Ring::probe()?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let started = (0..cores.min(resources.max(1)))
+        .map(|number| Shard::start(number, ring.clone()).context("cannot start a shard's thread"))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(started.into_iter().unzip())
+}
+
+/// Events that a slow listener may be behind.
+const EVENTS_MAX: usize = 1024;
+
+/// Requests of operators that may wait for a resource.
+const REQUESTS_MAX: usize = 64;

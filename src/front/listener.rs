@@ -158,7 +158,7 @@ async fn negotiate(
 }
 
 /// Sends everything that waits.
-pub(super) async fn send(stream: &mut TcpStream, output: &mut Output) -> io::Result<()> {
+pub(crate) async fn send(stream: &mut TcpStream, output: &mut Output) -> io::Result<()> {
     while !output.is_empty() {
         let mut slices = [io::IoSlice::new(&[]); 64];
         let filled = output.slices(&mut slices);

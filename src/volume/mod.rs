@@ -2,6 +2,8 @@
 
 mod export;
 mod reservations;
+mod start;
+mod task;
 mod waiting;
 
 use std::rc::Rc;
@@ -12,6 +14,8 @@ use replication::Input;
 
 pub use export::{Control, Export, Report, SessionReport};
 pub use reservations::{Reservations, SLOTS_AT, SLOTS_LEN, Store, Stored};
+pub use start::{Core, Start};
+pub use task::Task;
 pub use waiting::{Completions, Waiting};
 
 use crate::local::Queue;

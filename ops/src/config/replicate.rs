@@ -22,19 +22,29 @@ impl Config {
             block_size: volume.block_size.bytes(),
             disks: volume.disks.keys().copied().collect(),
         };
+        let noticed = |peer: &super::Node| {
+            let net = &resource.connection(node, peer.id).net;
+            net.ping_int + net.ping_timeout
+        };
+        let others = || self.nodes.iter().filter(|peer| peer.id != node);
+        let peer_timeout = others().map(noticed).max().unwrap_or_default() + NOTICED_SLACK;
         ResourceConfig {
             name: resource.name.clone(),
             cluster: Uuid::new_v5(&Uuid::NAMESPACE_URL, self.cluster.name.as_bytes()).as_u64_pair().0,
             node,
-            peers: self.nodes.iter().filter(|peer| peer.id != node).map(peer).collect(),
+            peers: others().map(peer).collect(),
             volumes: resource.volumes.iter().map(volume).collect(),
             auto_promote: resource.options.auto_promote,
             quorum: resource.options.quorum,
             read_balancing: resource.disk.read_balancing,
-            promotion_timeout: PROMOTION_TIMEOUT,
+            peer_timeout,
+            promotion_timeout: peer_timeout + PROMOTION_TIMEOUT,
         }
     }
 }
+
+/// What a busy node may be late by with noticing that a link broke.
+const NOTICED_SLACK: Duration = Duration::from_millis(500);
 
 /// As long as DRBD's auto-promote-timeout by default.
 const PROMOTION_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,0 +1,141 @@
+//! `evenkeel serve`: one node in the foreground, from its configuration to a signal.
+
+use std::{
+    fs,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf, absolute},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use ops::{
+    cli::{self, Source},
+    config::{Checked, Config},
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    daemon::{Daemon, resolve},
+    front::{catalog::Catalog, listener::Listener},
+};
+
+/// Runs a node until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When the node cannot start, or does not stop cleanly.
+pub fn run(arguments: &cli::Serve) -> anyhow::Result<()> {
+    if arguments.with_parent {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    }
+    log_to_stderr();
+    let (config, node) = configuration(arguments)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(config, &node))
+}
+
+async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
+    // Before anything else, so that a signal during the start is not lost.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let daemon = Daemon::start(config, name).await?;
+    let served = listen(&daemon).await;
+    if served.is_ok() {
+        tokio::select! {
+            _ = terminate.recv() => info!("SIGTERM: stopping"),
+            _ = interrupt.recv() => info!("SIGINT: stopping"),
+        }
+    }
+    daemon.stop().await;
+    served
+}
+
+/// Lets peers, initiators and operators in, in this order.
+async fn listen(daemon: &Daemon) -> anyhow::Result<()> {
+    daemon.listen_to_peers().await?;
+    let node = daemon.node();
+    let own = node.config.node(&node.name).context("the node is in its own configuration")?;
+    let catalog = Arc::new(Catalog::new(&node.config, own)?);
+    let listener = Listener::new(node.clone(), catalog);
+    for portal in &own.iscsi {
+        let socket = TcpListener::bind(resolve(portal)?)
+            .await
+            .with_context(|| format!("cannot listen for iSCSI initiators on {portal}"))?;
+        info!(%portal, "iSCSI");
+        tokio::spawn(listener.clone().run(socket));
+    }
+    Ok(())
+}
+
+fn configuration(arguments: &cli::Serve) -> anyhow::Result<(Config, String)> {
+    match arguments.source() {
+        Source::Config(file) => {
+            let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+            let config = match Config::parse(file, &content) {
+                Ok(Checked { config, warnings }) => {
+                    if !warnings.list().is_empty() {
+                        warn!("{}", warnings.render(false));
+                    }
+                    config
+                }
+                Err(problems) => bail!("{}", problems.render(io::stderr().is_terminal())),
+            };
+            let node = match &arguments.node {
+                Some(node) => node.clone(),
+                None => node_of_this_host(&config)?,
+            };
+            Ok((config, node))
+        }
+        Source::Disk(disk) => {
+            let config = single(disk, arguments.size)?;
+            let node = config.nodes.first().context("the configuration has its one node")?.name.clone();
+            Ok((config, node))
+        }
+    }
+}
+
+fn node_of_this_host(config: &Config) -> anyhow::Result<String> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let short = host.split('.').next().unwrap_or_default();
+    match config.nodes.iter().find(|node| node.name == host || node.name == short) {
+        Some(node) => Ok(node.name.clone()),
+        None => {
+            let names: Vec<_> = config.nodes.iter().map(|node| node.name.as_str()).collect();
+            bail!("this host is {host:?}, which is none of the nodes {}: give --node NAME", names.join(", "))
+        }
+    }
+}
+
+/// One file or device on loopback.
+fn single(disk: &Path, size: Option<u64>) -> anyhow::Result<Config> {
+    let path = absolute(disk)?;
+    let size = match size {
+        Some(size) => size,
+        None => crate::disk::labelled_size(&path)?
+            .with_context(|| format!("{} does not exist: give --size, e.g. --size 10GiB", disk.display()))?,
+    };
+    let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    Ok(Config::single(machine.trim(), &path, size, single_admin(&path)?)?)
+}
+
+/// The admin socket of a node without configuration: beside its disk, unless that is a device.
+fn single_admin(disk: &Path) -> anyhow::Result<PathBuf> {
+    let is_device = disk.starts_with("/dev");
+    let name = disk.file_name().context("the disk's path has no file name")?.to_string_lossy();
+    let directory = if is_device { Path::new("/run") } else { disk.parent().unwrap_or(Path::new("/")) };
+    Ok(directory.join(format!("{name}.sock")))
+}
+
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("EVENKEEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,201 @@
+//! The loop around one replication core: inputs in batches, effects carried out after each batch.
+//!
+//! A full queue costs one wake-up, one submission to the disks and one write to each peer.
+
+use std::{collections::BTreeMap, rc::Rc, time::Instant};
+
+use block::VolumeNumber;
+use replication::{
+    DiskError, Effect, Event, Input, Instant as Moment, NodeId, OperatorRequest, Refusal, Resource,
+};
+use slab::Slab;
+use tokio::{
+    sync::{broadcast, mpsc, oneshot},
+    time::sleep_until,
+};
+use tracing::info;
+
+use super::{Control, Export, Mailbox, Report, Reservations, Store, Waiting};
+use crate::{disk::Disk, local::Queue, peer::Peer};
+
+/// What a resource's task is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The resource's place in the configuration.
+    pub place: usize,
+    /// The resource's name, for logs.
+    pub name: String,
+    /// The core, and what it wanted at its start.
+    pub core: Resource,
+    /// What the core wanted at its start.
+    pub effects: Vec<Effect>,
+    /// When the core's clock began.
+    pub started: Instant,
+    /// What happens.
+    pub mailbox: Rc<Mailbox>,
+    /// Persistent reservations to store.
+    pub stores: Rc<Queue<Store>>,
+    /// Where they are stored.
+    pub reservations: Reservations,
+    /// What the control side asks.
+    pub control: mpsc::Receiver<Control>,
+    /// Who gets the answers.
+    pub waiting: Rc<Waiting>,
+    /// The local disks.
+    pub disks: BTreeMap<VolumeNumber, Disk>,
+    /// The connections to the peers.
+    pub peers: BTreeMap<NodeId, Peer>,
+    /// What the front ends share.
+    pub export: Rc<Export>,
+    /// Who wants to know of changes.
+    pub events: broadcast::Sender<(usize, Event)>,
+}
+
+/// A running resource.
+#[derive(Debug)]
+pub struct Task {
+    parts: Parts,
+    stores: Vec<Store>,
+    requests: Slab<oneshot::Sender<Result<(), Refusal>>>,
+    wake_at: Option<tokio::time::Instant>,
+    stop_replies: Vec<oneshot::Sender<()>>,
+    stopped: bool,
+}
+
+impl Task {
+    /// A task that has not begun.
+    #[must_use]
+    pub const fn new(parts: Parts) -> Self {
+        Self {
+            parts,
+            stores: Vec::new(),
+            requests: Slab::new(),
+            wake_at: None,
+            stop_replies: Vec::new(),
+            stopped: false,
+        }
+    }
+
+    /// Runs until the resource has stopped: everything in flight is finished, the disks are closed.
+    pub async fn run(mut self) {
+        self.carry_out();
+        let mut inputs = Vec::new();
+        while !self.stopped {
+            self.gather(&mut inputs).await;
+            let now = Moment(self.parts.started.elapsed());
+            for input in inputs.drain(..) {
+                match input {
+                    Input::Disk { op, result } if Reservations::owns(op) => {
+                        self.parts.reservations.stored(op, &result);
+                    }
+                    input => self.parts.core.step(now, input, &mut self.parts.effects),
+                }
+            }
+            self.carry_out();
+        }
+        self.close().await;
+    }
+
+    /// Waits for the next batch.
+    async fn gather(&mut self, inputs: &mut Vec<Input>) {
+        let wake_at = self.wake_at;
+        let tick = async {
+            match wake_at {
+                Some(moment) => sleep_until(moment).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.parts.mailbox.take(inputs) => {}
+            () = self.parts.stores.take(&mut self.stores) => {
+                for store in self.stores.drain(..) {
+                    self.parts.reservations.store(self.parts.disks.get(&store.volume), store);
+                }
+            }
+            Some(control) = self.parts.control.recv() => self.ask(control, inputs),
+            () = tick => {
+                self.wake_at = None;
+                inputs.push(Input::Tick);
+            }
+        }
+    }
+
+    fn ask(&mut self, control: Control, inputs: &mut Vec<Input>) {
+        match control {
+            Control::Operate { verb, reply } => {
+                let request = OperatorRequest(self.requests.insert(reply) as u64);
+                inputs.push(Input::Operator { request, verb });
+            }
+            Control::Report { reply } => {
+                let report =
+                    Report { status: self.parts.core.status(), sessions: self.parts.export.sessions() };
+                // Whoever asked may have gone.
+                let _ = reply.send(report);
+            }
+            Control::Stop { reply } => {
+                self.stop_replies.push(reply);
+                inputs.push(Input::Stop);
+            }
+        }
+    }
+
+    /// Does what the core wants, in its order.
+    fn carry_out(&mut self) {
+        let parts = &mut self.parts;
+        for effect in parts.effects.drain(..) {
+            match effect {
+                Effect::Disk { volume, op, request } => match parts.disks.get(&volume) {
+                    Some(disk) => disk.submit(op, request),
+                    None => parts.mailbox.push(Input::Disk { op, result: Err(NO_DISK) }),
+                },
+                Effect::Send { peer, link, packet } => {
+                    if let Some(peer) = parts.peers.get(&peer) {
+                        peer.send(link, packet);
+                    }
+                }
+                Effect::Disconnect { peer, link, reason } => {
+                    if let Some(peer) = parts.peers.get(&peer) {
+                        peer.disconnect(link, &reason);
+                    }
+                }
+                Effect::Want { peer, wanted } => {
+                    if let Some(peer) = parts.peers.get(&peer) {
+                        peer.want(wanted);
+                    }
+                }
+                Effect::Complete { id, status } => parts.waiting.complete(id, status),
+                Effect::Reply { request, result } => {
+                    let key = usize::try_from(request.0).expect("the name came from a usize");
+                    // Whoever asked may have gone.
+                    let _ = self.requests.remove(key).send(result);
+                }
+                Effect::Event(event) => {
+                    info!(resource = parts.name, ?event, "changed");
+                    parts.export.changed(&event);
+                    // Nobody may be listening.
+                    let _ = parts.events.send((parts.place, event));
+                }
+                Effect::WakeAt(moment) => self.wake_at = Some((parts.started + moment.0).into()),
+                Effect::Stopped => self.stopped = true,
+            }
+        }
+    }
+
+    async fn close(self) {
+        for peer in self.parts.peers.into_values() {
+            peer.stop().await;
+        }
+        for disk in self.parts.disks.into_values() {
+            disk.drain().await;
+            disk.close().await;
+        }
+        for reply in self.stop_replies {
+            // Whoever asked may have gone.
+            let _ = reply.send(());
+        }
+    }
+}
+
+/// A core asks only for disks that it was given. Were that ever wrong, the replica fails and the node goes on.
+const NO_DISK: DiskError = DiskError::Io { errno: rustix::io::Errno::NODEV.raw_os_error() };
