@@ -103,7 +103,7 @@ impl Session {
                 return Ok(session);
             }
             if Instant::now() > deadline {
-                return Err(failed(Request::Flush, ready));
+                return Err(failed(Request::Flush, &ready));
             }
             // A unit attention is told once; a path that does not serve yet needs a moment.
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -117,7 +117,7 @@ impl Session {
     pub async fn request(&mut self, request: Request) -> Result<Payload, SessionError> {
         let task = self.start(&request);
         let completed = self.wait_for(task).await?;
-        if completed.status == GOOD { Ok(completed.data) } else { Err(failed(request, completed)) }
+        if completed.status == GOOD { Ok(completed.data) } else { Err(failed(request, &completed)) }
     }
 
     /// Carries out requests, `depth` of them at a time, until `next` has no more. Each one that ends well goes to
@@ -146,7 +146,7 @@ impl Session {
                 let Event::Completed(completed) = event else { continue };
                 let Some(request) = under_way.remove(&completed.task) else { continue };
                 if completed.status != GOOD {
-                    return Err(failed(request, completed));
+                    return Err(failed(request, &completed));
                 }
                 done(request, completed.data);
             }
@@ -208,7 +208,7 @@ impl Session {
     }
 }
 
-fn failed(request: Request, completed: Completed) -> SessionError {
+fn failed(request: Request, completed: &Completed) -> SessionError {
     SessionError::Failed { request, status: completed.status, sense: completed.sense.to_vec() }
 }
 

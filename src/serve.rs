@@ -42,8 +42,8 @@ async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
     // Before anything else, so that a signal during the start is not lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let daemon = Daemon::start(config, name).await?;
-    let served = listen(&daemon).await;
+    let mut daemon = Daemon::start(config, name).await?;
+    let served = listen(&mut daemon).await;
     if served.is_ok() {
         tokio::select! {
             _ = terminate.recv() => info!("SIGTERM: stopping"),
@@ -55,9 +55,9 @@ async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
 }
 
 /// Lets peers, initiators and operators in, in this order.
-async fn listen(daemon: &Daemon) -> anyhow::Result<()> {
+async fn listen(daemon: &mut Daemon) -> anyhow::Result<()> {
     daemon.listen_to_peers().await?;
-    let node = daemon.node();
+    let node = daemon.node().clone();
     let own = node.config.node(&node.name).context("the node is in its own configuration")?;
     let catalog = Arc::new(Catalog::new(&node.config, own)?);
     let listener = Listener::new(node.clone(), catalog);
@@ -66,7 +66,7 @@ async fn listen(daemon: &Daemon) -> anyhow::Result<()> {
             .await
             .with_context(|| format!("cannot listen for iSCSI initiators on {portal}"))?;
         info!(%portal, "iSCSI");
-        tokio::spawn(listener.clone().run(socket));
+        daemon.open(listener.clone().run(socket));
     }
     Ok(())
 }
@@ -101,13 +101,11 @@ fn configuration(arguments: &cli::Serve) -> anyhow::Result<(Config, String)> {
 fn node_of_this_host(config: &Config) -> anyhow::Result<String> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let short = host.split('.').next().unwrap_or_default();
-    match config.nodes.iter().find(|node| node.name == host || node.name == short) {
-        Some(node) => Ok(node.name.clone()),
-        None => {
-            let names: Vec<_> = config.nodes.iter().map(|node| node.name.as_str()).collect();
-            bail!("this host is {host:?}, which is none of the nodes {}: give --node NAME", names.join(", "))
-        }
+    if let Some(node) = config.nodes.iter().find(|node| node.name == host || node.name == short) {
+        return Ok(node.name.clone());
     }
+    let names: Vec<_> = config.nodes.iter().map(|node| node.name.as_str()).collect();
+    bail!("this host is {host:?}, which is none of the nodes {}: give --node NAME", names.join(", "))
 }
 
 /// One file or device on loopback.

@@ -3,7 +3,14 @@
 //! A resource belongs to one shard, and so does every connection that uses it, so that an I/O meets no lock and
 //! no other thread. `docs/architecture.md` has the measurements behind this.
 
-use std::{cell::RefCell, collections::BTreeMap, future::Future, io, rc::Rc, thread};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    future::Future,
+    io,
+    rc::Rc,
+    thread,
+};
 
 use tokio::{
     sync::mpsc,
@@ -22,6 +29,7 @@ const JOBS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Local {
     exports: RefCell<BTreeMap<usize, Rc<Export>>>,
+    ended: Cell<bool>,
 }
 
 impl Local {
@@ -37,7 +45,7 @@ impl Local {
     }
 }
 
-/// A handle to a shard. The shard ends when the last handle is gone and its tasks have ended.
+/// A handle to a shard.
 #[derive(Clone, Debug)]
 pub struct Shard {
     jobs: mpsc::Sender<Job>,
@@ -62,11 +70,18 @@ impl Shard {
         // An error means that the shard has ended: the process is stopping, and nobody waits for the job.
         let _ = self.jobs.send(Box::new(job)).await;
     }
+
+    /// Ends the shard, whose resources have stopped: the tasks that are left on it are dropped.
+    pub async fn end(&self) {
+        self.run(|local| local.ended.set(true)).await;
+    }
 }
 
 async fn run(mut queue: mpsc::Receiver<Job>) {
     let local = Rc::new(Local::default());
-    while let Some(job) = queue.recv().await {
+    while !local.ended.get()
+        && let Some(job) = queue.recv().await
+    {
         job(&local);
     }
 }

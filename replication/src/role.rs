@@ -562,6 +562,8 @@ impl Resource {
         for volume in 0..self.volumes.len() {
             self.persist(volume, None);
         }
+        // A diskless node has nothing to write, so nothing else would bring it on.
+        self.changed = true;
     }
 
     /// Tells the front ends whether this node serves, or could.

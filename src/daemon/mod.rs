@@ -9,7 +9,10 @@ use std::{sync::Arc, thread::JoinHandle};
 use anyhow::Context;
 use ops::config::{self, Config};
 use replication::{Event, authenticate};
-use tokio::sync::{broadcast, mpsc};
+use tokio::{
+    sync::{broadcast, mpsc},
+    task::JoinSet,
+};
 use tracing::{info, warn};
 
 pub use assemble::resolve;
@@ -28,6 +31,7 @@ use assemble::Common;
 pub struct Daemon {
     node: Node,
     threads: Vec<JoinHandle<()>>,
+    doors: JoinSet<()>,
     directory: Directory,
     proof: Arc<authenticate::Identity>,
 }
@@ -62,7 +66,7 @@ impl Daemon {
             resources.push(run(start, shard, &directory, &events).await);
         }
         let node = Node { config: Arc::clone(&config), name: name.to_owned(), resources, events };
-        Ok(Self { node, threads, directory, proof })
+        Ok(Self { node, threads, doors: JoinSet::new(), directory, proof })
     }
 
     /// The running node.
@@ -71,29 +75,37 @@ impl Daemon {
         &self.node
     }
 
+    /// Runs a listener until the node stops.
+    pub fn open(&mut self, door: impl Future<Output = ()> + Send + 'static) {
+        self.doors.spawn(door);
+    }
+
     /// Takes calls of peers, if the configuration says where.
     ///
     /// # Errors
     /// When the address cannot be had.
-    pub async fn listen_to_peers(&self) -> anyhow::Result<()> {
+    pub async fn listen_to_peers(&mut self) -> anyhow::Result<()> {
         let Some(own) = self.node.config.node(&self.node.name) else { return Ok(()) };
         let Some(address) = &own.replication else { return Ok(()) };
         let listener =
             peer::Listener::bind(resolve(address)?, Arc::clone(&self.proof), self.directory.clone())
                 .await
                 .with_context(|| format!("cannot listen for peers on {address}"))?;
-        tokio::spawn(listener.run());
+        self.open(listener.run());
         Ok(())
     }
 
     /// Finishes what is in flight, closes the disks and ends the threads.
     pub async fn stop(self) {
-        let Self { node, threads, .. } = self;
+        let Self { node, threads, mut doors, .. } = self;
+        doors.shutdown().await;
         for resource in &node.resources {
             resource.stop().await;
             info!(resource = resource.name, "stopped");
         }
-        drop(node);
+        for resource in &node.resources {
+            resource.shard.end().await;
+        }
         let joined =
             tokio::task::spawn_blocking(|| threads.into_iter().map(JoinHandle::join).all(|end| end.is_ok()));
         if !joined.await.unwrap_or(false) {

@@ -248,4 +248,4 @@ const KILL_AFTER: u64 = 3_000;
 /// How long a node may take to serve after another died.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const RESYNC_MAX: Duration = Duration::from_secs(60);
+const RESYNC_MAX: Duration = Duration::from_mins(1);

@@ -216,9 +216,9 @@ fn private(path: &Path) -> io::Result<File> {
 }
 
 fn random_secret() -> anyhow::Result<String> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    let mut bytes = [[0; 16]; 2];
+    getrandom::fill(bytes.as_flattened_mut()).context("the system gives no random bytes")?;
+    Ok(format!("{:032x}{:032x}", u128::from_be_bytes(bytes[0]), u128::from_be_bytes(bytes[1])))
 }
 
 /// How long a node may take to stop.

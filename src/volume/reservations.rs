@@ -60,6 +60,9 @@ impl Reservations {
     }
 
     /// A registry is stored, or is not.
+    ///
+    /// # Panics
+    /// When the operation is none of these.
     pub fn stored(&mut self, op: DiskOp, result: &Result<DiskAnswer, DiskError>) {
         let key = usize::try_from(op.0 & !OURS).expect("the name came from a usize");
         let (completions, tag) = self.waiting.remove(key);
@@ -74,16 +77,12 @@ impl Reservations {
     }
 
     fn next_version(&mut self, volume: VolumeNumber) -> u64 {
-        match self.versions.iter_mut().find(|(number, _)| *number == volume) {
-            Some((_, version)) => {
-                *version += 1;
-                *version
-            }
-            None => {
-                self.versions.push((volume, 1));
-                1
-            }
-        }
+        let at = self.versions.iter().position(|(number, _)| *number == volume).unwrap_or_else(|| {
+            self.versions.push((volume, 0));
+            self.versions.len() - 1
+        });
+        self.versions[at].1 += 1;
+        self.versions[at].1
     }
 }
 
