@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use ops::config::Address;
 use replication::{
     NodeId,
     authenticate::{Authenticated, Identity, Refusal},
@@ -98,12 +99,11 @@ impl Listener {
     ///
     /// # Errors
     /// When the address cannot be had.
-    pub async fn bind(
-        address: SocketAddr,
-        identity: Arc<Identity>,
-        directory: Directory,
-    ) -> io::Result<Self> {
-        let socket = TcpListener::bind(address).await?;
+    pub async fn bind(address: &Address, identity: Arc<Identity>, directory: Directory) -> io::Result<Self> {
+        let socket = match address {
+            Address::Ip(address) => TcpListener::bind(address).await?,
+            Address::Name { host, port } => TcpListener::bind((host.as_str(), *port)).await?,
+        };
         let (meetings, half_open) = (JoinSet::new(), Vec::new());
         Ok(Self { socket, identity, directory, meetings, half_open, refusals: Quota::default() })
     }
@@ -120,6 +120,8 @@ impl Listener {
     pub async fn run(mut self) {
         loop {
             tokio::select! {
+                // Calls that ended give their places back before more are taken.
+                biased;
                 Some(ended) = self.meetings.join_next_with_id() => {
                     let id = match &ended {
                         Ok((id, _)) => *id,

@@ -243,7 +243,7 @@ impl Task {
         let (setup, options) = (Rc::clone(&self.setup), self.shared.options.get());
         self.dialling = Some(Box::pin(async move {
             let call = async {
-                let stream = TcpStream::connect(setup.address).await?;
+                let stream = meet::connect(&setup.address).await?;
                 meet::tune(&stream, &options)?;
                 let met = meet::dial(stream, &setup.identity, &setup.resource, setup.peer).await?;
                 settle(met, &setup).await

@@ -2,10 +2,11 @@
 
 use std::{
     io::Write,
+    rc::Rc,
     sync::{Arc, Mutex},
 };
 
-use evenkeel::peer::{Options, Setup, identity, listener::HALF_OPEN_MAX, meet, meet::MeetError};
+use ops::config::Address;
 use replication::{
     NodeId,
     authenticate::{AuthError, Identity, Refusal, Secret},
@@ -15,7 +16,9 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::world::{HIGH, LOW, Port, pair, patient, process, run, talk, within};
+use super::world::{HIGH, LOW, Port, pair, patient, process, run, talk, within};
+use crate::peer::{Options, Peer, Setup, identity, listener::HALF_OPEN_MAX, meet, meet::MeetError};
+use crate::volume::Mailbox;
 
 /// What is logged on this thread while the guard lives.
 #[derive(Clone, Default)]
@@ -100,15 +103,14 @@ fn a_node_out_of_place_is_told_why() {
 fn garbage_is_closed_without_an_answer() {
     run(async {
         let (low, low_link, high, high_link) = pair(patient()).await;
+        let long = vec![0xff; 100_000];
         let huge = [&b"EKh1\x00\x01\xff\xff"[..], &[0; 4096]].concat();
         let state_before_proof = {
             let mut bytes = b"EKp1".to_vec();
             bytes.resize(48, 0);
             bytes
         };
-        for garbage in
-            [&b"GET / HTTP/1.1\r\n\r\n"[..], &huge, &state_before_proof, &[0; 3], &[0xff; 100_000], b""]
-        {
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &huge, &state_before_proof, &[0; 3], &long, b""] {
             let mut stream = TcpStream::connect(low.port.address).await.unwrap();
             // The other end may have closed the connection before everything was written.
             let _ = stream.write_all(garbage).await;
@@ -164,12 +166,12 @@ fn an_impostor_that_is_called_is_no_peer() {
             resource: "db".into(),
             peer: HIGH,
             peer_name: "high".into(),
-            address: mirror.local_addr().unwrap(),
+            address: Address::Ip(mirror.local_addr().unwrap()),
             options: Options::default(),
         };
         let (_calls, receiver) = tokio::sync::mpsc::channel(1);
-        let mailbox = std::rc::Rc::<evenkeel::volume::Mailbox>::default();
-        let peer = evenkeel::peer::Peer::start(setup, receiver, std::rc::Rc::clone(&mailbox));
+        let mailbox = Rc::<Mailbox>::default();
+        let peer = Peer::start(setup, receiver, Rc::clone(&mailbox));
         peer.want(true);
         let (stream, _) = within(mirror.accept()).await.unwrap();
         let (mut input, mut output) = stream.into_split();
