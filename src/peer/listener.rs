@@ -13,7 +13,6 @@ use std::{
 };
 
 use bytes::BytesMut;
-use ops::config::Address;
 use replication::{
     NodeId,
     authenticate::{Authenticated, Identity, Refusal},
@@ -100,10 +99,7 @@ impl Listener {
     /// # Errors
     /// When the address cannot be had.
     pub async fn bind(address: &Address, identity: Arc<Identity>, directory: Directory) -> io::Result<Self> {
-        let socket = match address {
-            Address::Ip(address) => TcpListener::bind(address).await?,
-            Address::Name { host, port } => TcpListener::bind((host.as_str(), *port)).await?,
-        };
+        let socket = TcpListener::bind(address).await?;
         let (meetings, half_open) = (JoinSet::new(), Vec::new());
         Ok(Self { socket, identity, directory, meetings, half_open, refusals: Quota::default() })
     }

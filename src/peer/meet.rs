@@ -3,7 +3,6 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use bytes::{BufMut, BytesMut};
-use ops::config::Address;
 use replication::{
     NodeId,
     authenticate::{
@@ -54,17 +53,6 @@ pub enum MeetError {
     /// The system has no random bytes.
     #[error("no random bytes: {0}")]
     Random(#[from] getrandom::Error),
-}
-
-/// Connects to where a peer listens.
-///
-/// # Errors
-/// When nobody is there, or the name leads nowhere.
-pub async fn connect(address: &Address) -> io::Result<TcpStream> {
-    match address {
-        Address::Ip(address) => TcpStream::connect(address).await,
-        Address::Name { host, port } => TcpStream::connect((host.as_str(), *port)).await,
-    }
 }
 
 /// Authenticates as the dialler.

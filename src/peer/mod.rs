@@ -1,6 +1,6 @@
 //! How nodes reach each other: one authenticated TCP connection, the *link*, per resource and pair of nodes.
 //!
-//! Both ends dial. [`listener`] takes calls on the control runtime, [`meet`] authenticates either end, [`task`]
+//! Both ends dial. [`listener`] takes calls on the control runtime, [`meet`] authenticates either end, `task`
 //! runs on the resource's shard and keeps one link, and [`connection`] moves its packets.
 //!
 //! # Which connection is kept
@@ -25,23 +25,24 @@
 //! acknowledges. A peer that leaves a change or a flush unanswered is dropped after `ko-count` times that (42 s).
 
 pub mod connection;
+mod handle;
 pub mod listener;
 pub mod meet;
-pub mod task;
+mod task;
 #[cfg(test)]
 mod tests;
 mod unanswered;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use ops::config::{Address, NetOptions};
+use ops::config::NetOptions;
 use replication::{
     NodeId,
     authenticate::{Identity, Secret},
 };
 
+pub use handle::Peer;
 pub use listener::{Directory, Listener};
-pub use task::Peer;
 
 /// The times and bounds of a link. They can be changed while it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +99,7 @@ pub struct Setup {
     /// Its name, for logs.
     pub peer_name: String,
     /// Where it listens.
-    pub address: Address,
+    pub address: SocketAddr,
     /// Times and bounds.
     pub options: Options,
 }

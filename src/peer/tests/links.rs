@@ -5,7 +5,9 @@ use replication::{
     wire::{CloseReason, Frame},
 };
 
-use super::world::{HIGH, LOW, Port, Proxy, Raw, flush, pair, patient, process, run, talk, within};
+use tracing::Level;
+
+use super::world::{HIGH, LOW, Log, Port, Proxy, Raw, flush, pair, patient, process, run, talk, within};
 use crate::peer::Options;
 
 /// Either end may be the one that dials: nobody listens where the other one would.
@@ -31,6 +33,7 @@ fn one_dialler_is_enough() {
 #[test]
 fn crossing_calls_leave_one_link() {
     run(async {
+        let (log, _guard) = Log::start(Level::DEBUG);
         for _ in 0..100 {
             let (low, low_link, high, high_link) = pair(patient()).await;
             talk(&low, low_link, &high, high_link).await;
@@ -40,6 +43,7 @@ fn crossing_calls_leave_one_link() {
             let (low, high) = (low.peer, high.peer);
             within(async { tokio::join!(low.stop(), high.stop()) }).await;
         }
+        log.wait_for("closed a second connection").await;
     });
 }
 

@@ -1,12 +1,7 @@
 //! P13: what strangers get, and what they cost.
 
-use std::{
-    io::Write,
-    rc::Rc,
-    sync::{Arc, Mutex},
-};
+use std::{rc::Rc, sync::Arc};
 
-use ops::config::Address;
 use replication::{
     NodeId,
     authenticate::{AuthError, Identity, Refusal, Secret},
@@ -15,54 +10,19 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
+use tracing::Level;
 
-use super::world::{HIGH, LOW, Port, pair, patient, process, run, talk, within};
-use crate::peer::{Options, Peer, Setup, identity, listener::HALF_OPEN_MAX, meet, meet::MeetError};
-use crate::volume::Mailbox;
-
-/// What is logged on this thread while the guard lives.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    async fn wait_for(&self, words: &str) -> String {
-        within(async {
-            loop {
-                let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-                if text.contains(words) {
-                    return text;
-                }
-                tokio::task::yield_now().await;
-            }
-        })
-        .await
-    }
-}
+use super::world::{HIGH, LOW, Log, Port, pair, patient, process, run, talk, within};
+use crate::{
+    peer::{Options, Peer, Setup, identity, listener::HALF_OPEN_MAX, meet, meet::MeetError},
+    volume::Mailbox,
+};
 
 /// Both ends log why, neither logs a secret, and no resource hears of it.
 #[test]
 fn another_secret_is_refused_at_both_ends() {
     run(async {
-        let (log, _guard) = Log::start();
+        let (log, _guard) = Log::start(Level::INFO);
         let intruder = identity("demo", HIGH, Secret::new(b"not the secret".to_vec())).unwrap();
         let (low, high) = (Port::open(process(LOW)).await, Port::open(intruder).await);
         let (low_address, high_address) = (low.address, high.address);
@@ -159,14 +119,14 @@ fn a_flood_does_not_keep_peers_out() {
 #[test]
 fn an_impostor_that_is_called_is_no_peer() {
     run(async {
-        let (log, _guard) = Log::start();
+        let (log, _guard) = Log::start(Level::INFO);
         let mirror = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let setup = Setup {
             identity: process(LOW),
             resource: "db".into(),
             peer: HIGH,
             peer_name: "high".into(),
-            address: Address::Ip(mirror.local_addr().unwrap()),
+            address: mirror.local_addr().unwrap(),
             options: Options::default(),
         };
         let (_calls, receiver) = tokio::sync::mpsc::channel(1);

@@ -4,15 +4,15 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     future::Future,
+    io::Write,
     net::{Ipv4Addr, SocketAddr},
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use block::{Extent, VolumeNumber};
 use bytes::{Bytes, BytesMut};
-use ops::config::Address;
 use replication::{
     AckMode, Input, LinkId, NodeId, NodeSet, Packet, Sequence,
     authenticate::{Identity, Secret},
@@ -24,6 +24,7 @@ use tokio::{
     task::{AbortHandle, LocalSet, spawn_local},
     time::timeout,
 };
+use tracing::Level;
 
 use crate::{
     peer::{Directory, Listener, Options, Peer, Setup, identity, meet},
@@ -80,8 +81,7 @@ impl Port {
     pub(super) async fn open(identity: Arc<Identity>) -> Self {
         let directory = Directory::default();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listener =
-            Listener::bind(&Address::Ip(any), Arc::clone(&identity), directory.clone()).await.unwrap();
+        let listener = Listener::bind(any, Arc::clone(&identity), directory.clone()).await.unwrap();
         let address = listener.address().unwrap();
         let listener = spawn_local(listener.run()).abort_handle();
         Self { identity, directory, address, listener }
@@ -95,7 +95,7 @@ impl Port {
             resource: "db".into(),
             peer: other,
             peer_name: format!("node-{}", other.0),
-            address: Address::Ip(peer),
+            address: peer,
             options,
         };
         let mailbox = Rc::<Mailbox>::default();
@@ -316,5 +316,46 @@ async fn forward(
             }
             rest = later;
         }
+    }
+}
+
+/// What is logged on this thread while the guard lives.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    pub(super) fn start(level: Level) -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    pub(super) async fn wait_for(&self, words: &str) -> String {
+        within(async {
+            loop {
+                let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+                if text.contains(words) {
+                    return text;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
     }
 }
