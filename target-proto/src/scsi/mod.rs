@@ -35,3 +35,6 @@ pub use response::{Response, ScsiStatus};
 pub use sense::{Additional, Field, Sense, SenseFormat, SenseKey};
 pub use step::{Continuation, Request, Step, TargetEffect, Transfer};
 pub use target::{NoSuchUnit, Reset, Target};
+
+#[cfg(test)]
+mod tests;
