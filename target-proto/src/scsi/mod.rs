@@ -37,4 +37,9 @@ pub use step::{Continuation, Request, Step, TargetEffect, Transfer};
 pub use target::{NoSuchUnit, Reset, Target};
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "test data is small, and random numbers are cut to size"
+)]
 mod tests;

@@ -32,15 +32,17 @@ fn random_commands() {
     let mut served = 0_u32;
     for round in 0..1_000_000 {
         let mut command = [0; 16];
-        command.iter_mut().for_each(|byte| *byte = random.next() as u8);
+        command.fill_with(|| random.next() as u8);
         if round % 2 == 0 {
             let (code, action) = codes[random.below(codes.len() as u64) as usize];
-            command.iter_mut().for_each(|byte| *byte &= if random.below(3) == 0 { 0x1f } else { 0 });
+            for byte in &mut command {
+                *byte &= if random.below(3) == 0 { 0x1f } else { 0 };
+            }
             command[0] = code;
             command[1] |= action;
         }
         let mut data = vec![0; random.below(96) as usize];
-        data.iter_mut().for_each(|byte| *byte = if random.below(3) == 0 { random.next() as u8 } else { 0 });
+        data.fill_with(|| if random.below(3) == 0 { random.next() as u8 } else { 0 });
         if random.below(4) == 0 {
             data.resize(BLOCK * (1 + random.below(3) as usize), 3);
         }

@@ -245,7 +245,7 @@ fn mode_select_lists() {
     assert!(world.write(&[0x15, 0x10, 0, 0, 20, 0], &[0xff; 20]).sense.is_some());
     let whole = good(&world.run(&[0x5a, 0x10, 0x3f, 0xff, 0, 0, 0, 1, 0, 0]));
     let mut list = whole.clone();
-    list[..8].copy_from_slice(&[0, 0, 0, 1, 0, 0, 0, 16]);
+    list[..8].copy_from_slice(&[0, 0, 0, 0, 1, 0, 0, 16]);
     for len in 0..=list.len() {
         let length = (len as u16).to_be_bytes();
         let response = world.write(&[0x55, 0x10, 0, 0, 0, 0, 0, length[0], length[1], 0], &list[..len]);

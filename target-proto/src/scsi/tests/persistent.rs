@@ -172,6 +172,7 @@ fn preempt() {
     let mut world = reserved(5);
     good(&out(&mut world, TWO, PREEMPT_AND_ABORT, 5, &list(2, 1, 0)));
     assert_eq!(world.aborted, [ONE]);
+    assert_eq!(world.attention(ONE), Some(Additional::REGISTRATIONS_PREEMPTED));
     conflict(&out(&mut world, TWO, PREEMPT, 5, &list(2, 1, 0)));
     conflict(&out(&mut world, ONE, PREEMPT, 5, &list(1, 2, 0)));
     let none = out(&mut world, TWO, PREEMPT, 5, &list(2, 0, 0));
