@@ -209,19 +209,54 @@ fn orwrite() {
     assert!(world.disk[BLOCK..2 * BLOCK].iter().all(|byte| *byte == 0x5a));
 }
 
-/// An initiator that announces less data than the CDB asks for has whole blocks of it written, and no others.
+/// An initiator that announces less data than the CDB asks for has that much written, to the byte.
 #[test]
 fn less_data_than_blocks() {
     for code in WRITES.into_iter().chain(WRITES_AND_VERIFIES).chain([ORWRITE]) {
-        let mut world = World::new();
-        good(&world.write(&cdb(code, 0, 0, 2), &[]));
-        illegal(&world.write(&cdb(code, 0, 0, 1), &[1; 200]), Additional::INVALID_INFORMATION_UNIT_FIELD);
-        assert!(world.disk.iter().all(|byte| *byte == 0));
-        good(&world.write(&cdb(code, 0, 0, 2), &[1; BLOCK]));
-        assert_eq!((world.disk[BLOCK - 1], world.disk[BLOCK]), (1, 0));
-        good(&world.write(&cdb(code, 0, 4, 1), &[1; 2 * BLOCK]));
-        assert_eq!((world.disk[5 * BLOCK - 1], world.disk[5 * BLOCK]), (1, 0));
+        for len in [0, 1, 200, 511, 512, 513, 1000, 1024, 2048] {
+            let mut world = World::new();
+            world.disk.fill(8);
+            good(&world.write(&cdb(code, 0, 1, 2), &vec![3; len]));
+            let (start, sent) = (BLOCK, len.min(2 * BLOCK));
+            let new = if code == ORWRITE { 11 } else { 3 };
+            assert!(world.disk[start..start + sent].iter().all(|byte| *byte == new), "{code:#x} {len}");
+            assert!(world.disk[..start].iter().all(|byte| *byte == 8));
+            assert!(world.disk[start + sent..].iter().all(|byte| *byte == 8), "{code:#x} {len}");
+        }
     }
+    let mut world = World::new();
+    let response = world.write(&cdb(0x2f, 0x02, 0, 1), &[0; 200]);
+    illegal(&response, Additional::INVALID_INFORMATION_UNIT_FIELD);
+}
+
+/// P4: a block of which a part is replaced is written between other commands, not over them.
+#[test]
+fn a_partial_block_is_replaced_in_one_step() {
+    let mut world = World::new();
+    let command = cdb(0x2a, 0, 0, 1);
+    let request = Request {
+        nexus: ONE,
+        lun: LUN,
+        cdb: &command,
+        data_out: vec![3; 200].into(),
+        data_out_expected: 200,
+    };
+    let mut step = world.target.start(request, &mut world.effects);
+    let mut interferences = 0;
+    let response = loop {
+        let Step::Submit { command, then, .. } = step else { panic!("{step:?}") };
+        if matches!(command, Command::CompareAndWrite { .. }) && interferences < 3 {
+            interferences += 1;
+            world.disk[300..BLOCK].fill(interferences);
+        }
+        let status = world.execute(command);
+        step = match world.target.resume(then, status) {
+            Step::Done(response) => break response,
+            step => step,
+        };
+    };
+    good(&response);
+    assert_eq!((world.disk[199], world.disk[200], world.disk[300]), (3, 0, 3));
 }
 
 /// The limits that VPD page B0h announces are those that are kept.

@@ -36,7 +36,7 @@ fn lba_status(world: &mut World, lba: u64, allocation: u32) -> Response {
 #[test]
 fn unmapped_blocks_are_zeros() {
     let mut world = World::new();
-    good(&world.write(&cdb(0x2a, 0, 0, 64), &[0xff; 64 * BLOCK]));
+    good(&world.write(&cdb(0x2a, 0, 0, 64), &vec![0xff; 64 * BLOCK]));
     good(&unmap(&mut world, &[(8, 8), (32, 1), (40, 0), (BLOCKS, 0)]));
     assert!(world.disk[8 * BLOCK..16 * BLOCK].iter().all(|byte| *byte == 0));
     assert_eq!((world.disk[8 * BLOCK - 1], world.disk[16 * BLOCK], world.disk[32 * BLOCK]), (0xff, 0xff, 0));
