@@ -30,7 +30,7 @@ pub(super) fn start(unit: &Unit, medium: Medium, data: Payload, expected: u32) -
         Medium::CompareAndWrite { extent, fua } => {
             let len = in_memory(extent.len);
             if data.len() != 2 * len || in_memory(expected.into()) != 2 * len {
-                return Err(WRONG_LENGTH);
+                return Err(Sense::cdb_byte(COMPARE_AND_WRITE_COUNT_AT));
             }
             if extent.is_empty() {
                 return Ok(good());
@@ -180,5 +180,7 @@ fn unmap_list(unit: &Unit, list: &[u8]) -> Result<Vec<Extent>, Sense> {
 
 const WRONG_LENGTH: Sense = Sense::illegal(Additional::INVALID_INFORMATION_UNIT_FIELD);
 const LIST_LENGTH: Sense = Sense::illegal(Additional::PARAMETER_LIST_LENGTH);
+/// Where COMPARE AND WRITE says of how many blocks it brings the data twice.
+const COMPARE_AND_WRITE_COUNT_AT: u16 = 13;
 const UNMAP_HEADER_LEN: usize = 8;
 const UNMAP_DESCRIPTOR_LEN: usize = 16;

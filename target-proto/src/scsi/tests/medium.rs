@@ -192,11 +192,14 @@ fn compare_and_write() {
     for blocks in [0, 1, 3, 4, 6, 7, 8] {
         let response = world.write(&cdb(COMPARE_AND_WRITE, 0, 0, 4), &vec![0; blocks * BLOCK]);
         if blocks < 8 {
-            illegal(&response, Additional::INVALID_INFORMATION_UNIT_FIELD);
+            illegal(&response, Additional::INVALID_FIELD_IN_CDB);
         }
     }
-    let response = world.write(&cdb(COMPARE_AND_WRITE, 0, 0, 1), &[0; 4 * BLOCK]);
-    illegal(&response, Additional::INVALID_INFORMATION_UNIT_FIELD);
+    for (count, blocks) in [(1, 4), (3, 4), (0, 512)] {
+        let response = world.write(&cdb(COMPARE_AND_WRITE, 0, 0, count), &vec![0; blocks * BLOCK]);
+        illegal(&response, Additional::INVALID_FIELD_IN_CDB);
+        assert_eq!(response.sense.unwrap().field.unwrap().byte, 13);
+    }
 }
 
 /// SBC-3 5.6: bits are set, none is cleared.
@@ -271,8 +274,11 @@ fn announced_limits_hold() {
         illegal(&world.run(&cdb(code, 0, 0, transfer_max + 1)), Additional::INVALID_FIELD_IN_CDB);
     }
     illegal(&world.run(&cdb(0x93, 1, 0, write_same_max as u32 + 1)), Additional::INVALID_FIELD_IN_CDB);
-    illegal(&world.run(&cdb(0x93, 1, 1, 0)), Additional::INVALID_FIELD_IN_CDB);
-    assert_eq!(limits[5], 255);
+    assert_eq!(limits[4..6], [1, 255]);
+    for code in [0x41, 0x93] {
+        illegal(&world.write(&cdb(code, 0, 0, 0), &[0; BLOCK]), Additional::INVALID_FIELD_IN_CDB);
+        illegal(&world.write(&cdb(code, 0, 4 << 20 | 1, 0), &[0; BLOCK]), Additional::LBA_OUT_OF_RANGE);
+    }
 }
 
 /// A failure of the volume tells the initiator whether the medium or this path is at fault.
