@@ -15,17 +15,19 @@ use std::{
     thread,
 };
 
-use block::{Extent, Run};
+use block::Extent;
 use futures_util::FutureExt;
 use replication::DiskAnswer;
-use rustix::{fs::SeekFrom, io::Errno};
+use rustix::io::Errno;
 use tokio::{sync::Notify, task::spawn_local};
 
 use super::{
+    allocation::allocation,
     backing::{Files, OpenFile},
     buffer::Buffer,
     in_flight::{InFlight, Tag},
-    operation::{Failure, Operation, Outcome, Place, Span, Steps, Terms, Zeroing},
+    operation::{Operation, Outcome, Terms},
+    steps::{Failure, Place, Span, Steps, Zeroing},
 };
 
 /// What a thread can do.
@@ -48,6 +50,8 @@ pub(super) struct Threads {
     waker: RefCell<Option<Waker>>,
     closed: Cell<bool>,
     ended: Notify,
+    /// How many threads there are at most.
+    bound: usize,
 }
 
 /// What the threads and the shard share.
@@ -74,6 +78,7 @@ struct State {
 impl Threads {
     /// An engine without threads, and its task on the shard.
     pub(super) fn new(files: Arc<Files>, terms: Arc<Terms>, in_flight: Rc<InFlight>) -> Rc<Self> {
+        let bound = if files.are_direct() { THREADS_DIRECT_MAX } else { THREADS_CACHED_MAX };
         let shared = Shared { terms, state: Mutex::default(), work: Condvar::new() };
         let threads = Rc::new(Self {
             shared: Arc::new(shared),
@@ -83,6 +88,7 @@ impl Threads {
             waker: RefCell::default(),
             closed: Cell::new(false),
             ended: Notify::new(),
+            bound,
         });
         spawn_local(Rc::clone(&threads).carry());
         threads
@@ -161,7 +167,7 @@ impl Threads {
                 state.idle -= 1;
                 state.calls += 1;
                 self.shared.work.notify_one();
-            } else if state.threads < THREADS_MAX {
+            } else if state.threads < self.bound {
                 let (shared, files) = (Arc::clone(&self.shared), Arc::clone(&self.files));
                 let started =
                     thread::Builder::new().name("disk".to_owned()).spawn(move || shared.work(files));
@@ -289,48 +295,8 @@ impl Steps for Files {
     }
 }
 
-/// What occupies space, by the holes that the filesystem tells. A device or filesystem without holes occupies all.
-/// Stops after [`RUNS_MAX`] runs.
-fn allocation(file: &OpenFile, extent: Extent, block_size: u64) -> Result<Vec<Run>, Errno> {
-    let seek = |from| match rustix::fs::seek(&file.locked, from) {
-        Ok(found) => Ok(found.min(extent.end())),
-        // Nothing of the kind up to the end of the file.
-        Err(Errno::NXIO) => Ok(extent.end()),
-        Err(errno) => Err(errno),
-    };
-    let mut runs: Vec<Run> = Vec::new();
-    let mut push = |from: u64, to: u64, mapped| match runs.last_mut() {
-        _ if from == to => {}
-        Some(last) if last.mapped == mapped => last.extent.len = to - last.extent.offset,
-        _ => runs.push(Run { extent: Extent::new(from, to - from), mapped }),
-    };
-    let mut at = extent.offset;
-    for _ in 0..RUNS_MAX / 2 {
-        let data = match seek(SeekFrom::Data(at)) {
-            Err(Errno::INVAL) => at,
-            found => found?,
-        };
-        // A block of which a part is mapped is mapped.
-        let data = (data - data % block_size).max(at);
-        push(at, data, false);
-        if data == extent.end() {
-            break;
-        }
-        let hole = match seek(SeekFrom::Hole(data)) {
-            Err(Errno::INVAL) => extent.end(),
-            found => found?.next_multiple_of(block_size).min(extent.end()),
-        };
-        push(data, hole, true);
-        at = hole;
-        if at == extent.end() {
-            break;
-        }
-    }
-    Ok(runs)
-}
+/// The threads of one disk at most where the device makes them wait.
+const THREADS_DIRECT_MAX: usize = 16;
 
-/// The threads of one disk at most.
-const THREADS_MAX: usize = 8;
-
-/// The runs that one look at the allocation tells at most.
-const RUNS_MAX: usize = 256;
+/// The threads of one disk at most where they copy to and from the page cache: more only wait for each other.
+const THREADS_CACHED_MAX: usize = 4;

@@ -18,9 +18,10 @@ use rustix::{
 
 use super::{
     DiskConfig, Metadata,
-    backing::{OpenError, check_label, check_len, is_device, lock, open_existing},
+    backing::{check_label, check_len, is_device, lock, open_existing},
+    error::OpenError,
     layout::{Label, Layout},
-    operation::Zeroing,
+    steps::Zeroing,
 };
 
 /// Makes a sparse file of `len` zeros with a label at the place given. Gives it locked; `None` where another

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::operation::Place;
+use super::steps::Place;
 
 /// A device block: its file and its first byte.
 pub(super) type BlockAt = (Place, u64);

@@ -13,13 +13,16 @@ use super::{
     guard::BlockAt,
     in_flight::InFlight,
     layout::Layout,
-    operation::{Operation, Place, Terms, Write},
+    operation::{Operation, Terms, Write},
+    steps::Place,
     uring::Uring,
 };
 use crate::volume::Mailbox;
 
 /// One replica's backing on its shard. Every operation is answered once, by [`replication::Input::Disk`] in the
 /// mailbox of its resource; those that end in one turn of the shard arrive as one batch.
+///
+/// What is submitted waits here without a bound of its own: the resource's core bounds what it has out.
 ///
 /// Dropping it leaves what is in flight to end by itself. [`Disk::close`] waits for that, and for the files.
 pub struct Disk {

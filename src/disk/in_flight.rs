@@ -128,7 +128,7 @@ impl InFlight {
 mod tests {
     use rustix::io::Errno;
 
-    use super::{super::operation::Failure, *};
+    use super::{super::steps::Failure, *};
 
     fn outcome(result: Result<(), Failure>) -> Outcome {
         Outcome { result: result.map(|()| DiskAnswer::Done), buffer: None }

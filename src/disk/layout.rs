@@ -1,4 +1,4 @@
-//! Where things are in a backing file or device: `docs/` and the label that says the file is ours.
+//! Where things are in a backing file or device, and the label that says that it is ours.
 //!
 //! ```text
 //! 0                 size   rounded up to 4096

@@ -14,22 +14,26 @@
 //! that can do `O_DIRECT`; a few threads for the rest, and everywhere `io_uring` is forbidden. Both run the same
 //! operations.
 
+mod allocation;
 mod backing;
 mod blocking;
 mod buffer;
 mod creation;
+mod error;
 mod guard;
 mod handle;
 mod in_flight;
 mod layout;
 mod operation;
 mod ring;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod uring;
 
-pub use backing::{Backing, OpenError, labelled_size};
+pub use backing::{Backing, labelled_size};
 pub use buffer::{ALIGNMENT, Buffer, KEPT_MAX};
+pub use error::OpenError;
 pub use handle::{Access, Disk};
 pub use layout::{HEAD_LEN, LabelError, PEERS_MAX, metadata_len};
 pub use ring::{ENGINE_VARIABLE, Engine, EngineError, Ring};

@@ -47,16 +47,20 @@ impl Ring {
     /// When [`ENGINE_VARIABLE`] cannot be understood.
     pub fn probe() -> Result<Self, EngineError> {
         let wanted = std::env::var_os(ENGINE_VARIABLE).map(|value| value.to_string_lossy().into_owned());
-        let ring = match wanted.as_deref() {
-            None | Some("" | "uring") => Self::try_out(),
-            Some("pool") => Self::Refused { reason: format!("{ENGINE_VARIABLE}=pool asks for threads") },
-            Some(value) => return Err(EngineError { value: value.to_owned() }),
-        };
+        let ring = Self::as_wanted(wanted.as_deref().unwrap_or_default())?;
         match &ring {
             Self::Allowed => info!("disks that do O_DIRECT use io_uring"),
             Self::Refused { reason } => info!("disks use threads: {reason}"),
         }
         Ok(ring)
+    }
+
+    fn as_wanted(engine: &str) -> Result<Self, EngineError> {
+        match engine {
+            "" | "uring" => Ok(Self::try_out()),
+            "pool" => Ok(Self::Refused { reason: format!("{ENGINE_VARIABLE}=pool asks for threads") }),
+            value => Err(EngineError { value: value.to_owned() }),
+        }
     }
 
     /// Tries to make a ring with the operations that disks need.
@@ -194,3 +198,42 @@ pub const ENGINE_VARIABLE: &str = "EVENKEEL_DISK_ENGINE";
 
 /// Room for the operations that one turn of a shard can ask for, of several disks.
 const RING_ENTRIES: u32 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The environment can ask for threads, and a word that means nothing is refused, not ignored.
+    #[test]
+    fn the_environment_chooses_the_engine() {
+        assert_eq!(Ring::as_wanted(""), Ok(Ring::try_out()));
+        assert!(
+            matches!(Ring::as_wanted("pool"), Ok(Ring::Refused { reason }) if reason.contains(ENGINE_VARIABLE))
+        );
+        let error = Ring::as_wanted("threads").unwrap_err();
+        assert!(error.to_string().contains("\"threads\"; it can be \"uring\" or \"pool\""), "{error}");
+    }
+
+    /// A container that forbids `io_uring` is told apart from a kernel that has none.
+    #[test]
+    fn a_refusal_says_who_refuses() {
+        assert!(refusal(&io::Error::from_raw_os_error(libc::EPERM)).contains("seccomp"));
+        assert!(refusal(&io::Error::from_raw_os_error(libc::ENOSYS)).contains("no io_uring"));
+        assert!(refusal(&io::Error::from_raw_os_error(libc::ENOMEM)).contains("cannot be set up"));
+    }
+
+    /// Without a ring a shard runs all the same, with tasks of its own and a clock.
+    #[test]
+    fn shards_run_with_and_without_a_ring() {
+        for ring in [Ring::Refused { reason: "the test wants none".into() }, Ring::try_out()] {
+            let has_ring = ring == Ring::Allowed;
+            let seen = ring.block_on(async {
+                tokio::time::timeout(std::time::Duration::from_mins(1), tokio::task::spawn_local(async {}))
+                    .await??;
+                Ok::<_, Box<dyn std::error::Error>>(Ring::runs_here())
+            });
+            assert_eq!(seen.unwrap(), has_ring);
+            assert!(!Ring::runs_here());
+        }
+    }
+}

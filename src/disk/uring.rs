@@ -30,7 +30,8 @@ use super::{
     backing::{Files, OpenFile},
     buffer::Buffer,
     in_flight::{InFlight, Tag},
-    operation::{Operation, Place, Span, Steps, Terms, Zeroing},
+    operation::{Operation, Terms},
+    steps::{Place, Span, Steps, Zeroing},
 };
 
 /// The tasks of one disk, and the operations that wait for one.

@@ -17,7 +17,7 @@ use std::{
 
 use bytes::{Buf, BytesMut};
 use replication::{
-    Input, LinkId, NodeId,
+    Input, LinkId, NodeId, Sequence,
     wire::{CloseReason, DecodeError, Decoder, Frame, Output},
 };
 use thiserror::Error;
@@ -31,7 +31,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use super::Options;
+use super::{Options, unanswered::Unanswered};
 use crate::volume::Mailbox;
 
 /// Why a link ended.
@@ -69,6 +69,14 @@ pub enum Ended {
         /// Since it last took some.
         stalled: Duration,
     },
+    /// The peer answers, but not this change.
+    #[error("change {} is unanswered for {} ms", sequence.0, waited.as_millis())]
+    Late {
+        /// Which.
+        sequence: Sequence,
+        /// Since it was sent.
+        waited: Duration,
+    },
     /// The queue is full.
     #[error("{queued_bytes} bytes are queued for the peer, more than {queue_bytes_max}")]
     Overflow {
@@ -86,6 +94,7 @@ pub struct Link {
     peer: NodeId,
     options: Rc<Cell<Options>>,
     output: RefCell<Output>,
+    unanswered: RefCell<Unanswered>,
     filled: Notify,
     /// When bytes came from the peer for the last time.
     heard: Cell<Instant>,
@@ -111,6 +120,7 @@ impl Link {
             peer,
             options,
             output: RefCell::default(),
+            unanswered: RefCell::default(),
             filled: Notify::new(),
             heard: Cell::new(now),
             drained: Cell::new(now),
@@ -135,6 +145,9 @@ impl Link {
         if output.is_empty() {
             self.moved.set(Instant::now());
             self.filled.notify_one();
+        }
+        if let Frame::Packet(packet) = &frame {
+            self.unanswered.borrow_mut().sent(packet, self.moved.get());
         }
         output.push(frame);
         let (queued_bytes, queue_bytes_max) = (output.len(), self.options.get().queue_bytes_max);
@@ -187,6 +200,18 @@ impl Link {
             }
             self.ending.notified().await;
         }
+    }
+
+    /// What the peer should have done by now.
+    fn overdue(&self, now: Instant) -> Option<Ended> {
+        let Options { timeout, answer_timeout, .. } = self.options.get();
+        let (queued_bytes, stalled) = (self.output.borrow().len(), now - self.moved.get());
+        if queued_bytes > 0 && stalled >= timeout {
+            return Some(Ended::Stuck { queued_bytes, stalled });
+        }
+        let (sequence, since) = self.unanswered.borrow().oldest()?;
+        let waited = now - since;
+        (waited >= answer_timeout).then_some(Ended::Late { sequence, waited })
     }
 
     /// How long the peer has given no sign of life.
@@ -254,6 +279,7 @@ async fn read(
         while let Some(frame) = decoder.next(received)? {
             match frame {
                 Frame::Packet(packet) => {
+                    link.unanswered.borrow_mut().received(&packet);
                     mailbox.push(Input::Packet { peer: link.peer, link: link.id, packet });
                 }
                 Frame::Ping(number) => link.push(Frame::Pong(number)),
@@ -327,14 +353,13 @@ async fn write(writer: &mut WriteHalf<'_>, link: &Link, mailbox: &Mailbox) -> Re
     }
 }
 
-/// Waits until the peer gives no sign of life, or takes nothing.
+/// Waits until the peer gives no sign of life, takes nothing, or does not answer.
 async fn watch(link: &Link) -> Ended {
     loop {
         let Options { ping_interval, ping_timeout, timeout, .. } = link.options.get();
         let now = Instant::now();
-        let (queued_bytes, stalled) = (link.output.borrow().len(), now - link.moved.get());
-        if queued_bytes > 0 && stalled >= timeout {
-            return Ended::Stuck { queued_bytes, stalled };
+        if let Some(ended) = link.overdue(now) {
+            return ended;
         }
         let quiet = link.silence(now);
         if quiet < ping_interval {

@@ -98,11 +98,7 @@ impl Listener {
     ///
     /// # Errors
     /// When the address cannot be had.
-    pub async fn bind(
-        address: SocketAddr,
-        identity: Arc<Identity>,
-        directory: Directory,
-    ) -> io::Result<Self> {
+    pub async fn bind(address: &Address, identity: Arc<Identity>, directory: Directory) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let (meetings, half_open) = (JoinSet::new(), Vec::new());
         Ok(Self { socket, identity, directory, meetings, half_open, refusals: Quota::default() })
@@ -120,6 +116,8 @@ impl Listener {
     pub async fn run(mut self) {
         loop {
             tokio::select! {
+                // Calls that ended give their places back before more are taken.
+                biased;
                 Some(ended) = self.meetings.join_next_with_id() => {
                     let id = match &ended {
                         Ok((id, _)) => *id,

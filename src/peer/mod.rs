@@ -1,6 +1,6 @@
 //! How nodes reach each other: one authenticated TCP connection, the *link*, per resource and pair of nodes.
 //!
-//! Both ends dial. [`listener`] takes calls on the control runtime, [`meet`] authenticates either end, [`task`]
+//! Both ends dial. [`listener`] takes calls on the control runtime, [`meet`] authenticates either end, `task`
 //! runs on the resource's shard and keeps one link, and [`connection`] moves its packets.
 //!
 //! # Which connection is kept
@@ -19,25 +19,30 @@
 //! the old link is always lost before the new one is there.
 //!
 //! # When a peer counts as gone
-//! After `ping-int` of silence (500 ms) a ping is sent; after another `ping-timeout` (1 s) without a byte the link
-//! is lost: a peer that died, was stopped or was cut off is noticed within 1.5 s. A peer that sends but takes
-//! nothing of what is queued for it is dropped after `timeout` (6 s). The kernel gives up on unacknowledged bytes
-//! after the same time.
+//! After `ping-int` of silence (1 s) a ping is sent; after another `ping-timeout` (500 ms) without a sign of life the
+//! link is lost: a peer that died, was stopped or was cut off is noticed within 1.5 s. A peer that takes nothing of
+//! what is queued for it is dropped after `timeout` (6 s), and so does the kernel with bytes that nobody
+//! acknowledges. A peer that leaves a change or a flush unanswered is dropped after `ko-count` times that (42 s).
 
 pub mod connection;
+mod handle;
 pub mod listener;
 pub mod meet;
-pub mod task;
+mod task;
+#[cfg(test)]
+mod tests;
+mod unanswered;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use ops::config::NetOptions;
 use replication::{
     NodeId,
     authenticate::{Identity, Secret},
 };
 
+pub use handle::Peer;
 pub use listener::{Directory, Listener};
-pub use task::Peer;
 
 /// The times and bounds of a link. They can be changed while it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +53,8 @@ pub struct Options {
     pub ping_timeout: Duration,
     /// `timeout`: how long it may take nothing of what is queued for it.
     pub timeout: Duration,
+    /// `timeout` times `ko-count`: how long it may leave a change or a flush unanswered.
+    pub answer_timeout: Duration,
     /// `connect-int`: the longest pause between two attempts to connect.
     pub connect_interval: Duration,
     /// Queued bytes from which on the link counts as congested.
@@ -59,13 +66,23 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
+        Self::from(&NetOptions::default())
+    }
+}
+
+impl From<&NetOptions> for Options {
+    fn from(net: &NetOptions) -> Self {
         Self {
-            ping_interval: Duration::from_millis(500),
-            ping_timeout: Duration::from_secs(1),
-            timeout: Duration::from_secs(6),
-            connect_interval: Duration::from_secs(10),
-            congested_bytes: 1 << 20,
-            queue_bytes_max: 256 << 20,
+            ping_interval: net.ping_int,
+            ping_timeout: net.ping_timeout,
+            timeout: net.timeout,
+            answer_timeout: match net.ko_count {
+                0 => Duration::MAX,
+                count => net.timeout.saturating_mul(count),
+            },
+            connect_interval: net.connect_int,
+            congested_bytes: CONGESTED_BYTES,
+            queue_bytes_max: QUEUE_BYTES_MAX,
         }
     }
 }
@@ -95,3 +112,6 @@ pub fn identity(cluster: &str, node: NodeId, secret: Secret) -> io::Result<Arc<I
     let instance = getrandom::u64().map_err(io::Error::other)?;
     Ok(Arc::new(Identity { cluster: cluster.to_owned(), node, instance, secret }))
 }
+
+const CONGESTED_BYTES: usize = 1 << 20;
+const QUEUE_BYTES_MAX: usize = 256 << 20;

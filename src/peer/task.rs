@@ -1,7 +1,6 @@
 //! The one link to a peer, about one resource: dials, decides which connection it is, and replaces it.
 
 use std::{
-    cell::{Cell, RefCell},
     future::{Future, pending},
     io,
     pin::Pin,
@@ -10,118 +9,27 @@ use std::{
 };
 
 use replication::{
-    Input, LinkId, Packet,
+    Input,
     wire::{CloseReason, DecodeError, Decoder, Frame, Output},
 };
 use thiserror::Error;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    sync::{Notify, mpsc},
+    sync::mpsc,
     task::{JoinHandle, JoinSet, spawn_local},
     time::{Instant, sleep_until, timeout},
 };
 use tracing::{debug, info, warn};
 
 use super::{
-    Options, Setup,
+    Setup,
     connection::{Connection, Ended, Link, close},
+    handle::Shared,
     listener::Accepted,
     meet::{self, MEET_LIMIT, MeetError, Met},
 };
 use crate::volume::Mailbox;
-
-/// The resource's handle to its link with a peer. It lives on the resource's shard.
-#[derive(Debug)]
-pub struct Peer {
-    shared: Rc<Shared>,
-    task: JoinHandle<()>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    options: Rc<Cell<Options>>,
-    wanted: Cell<bool>,
-    stopping: Cell<bool>,
-    changed: Notify,
-    link: RefCell<Option<Rc<Link>>>,
-}
-
-impl Peer {
-    /// Starts the task on this shard. Nothing is dialled before [`Peer::want`].
-    ///
-    /// `accepted` comes from [`super::Directory::admit`]; what happens on the link goes to `mailbox`.
-    #[must_use]
-    pub fn start(setup: Setup, accepted: mpsc::Receiver<Accepted>, mailbox: Rc<Mailbox>) -> Self {
-        let shared = Rc::new(Shared {
-            options: Rc::new(Cell::new(setup.options)),
-            wanted: Cell::new(false),
-            stopping: Cell::new(false),
-            changed: Notify::new(),
-            link: RefCell::default(),
-        });
-        let task = Task::new(Rc::new(setup), accepted, mailbox, Rc::clone(&shared));
-        Self { shared, task: spawn_local(task.run()) }
-    }
-
-    /// Whether a connection is wanted from now on. One that is there stays until it is disconnected.
-    pub fn want(&self, wanted: bool) {
-        if self.shared.wanted.replace(wanted) != wanted {
-            self.shared.changed.notify_one();
-        }
-    }
-
-    /// Queues a packet; nothing happens where the link is lost already. All that is queued until the shard turns
-    /// to the link goes out with one write.
-    pub fn send(&self, link: LinkId, packet: Packet) {
-        if let Some(current) = &*self.shared.link.borrow()
-            && current.id() == link
-        {
-            current.push(Frame::Packet(packet));
-        }
-    }
-
-    /// Takes a link down once what is queued was sent; nothing happens where it is lost already.
-    pub fn disconnect(&self, link: LinkId, reason: &str) {
-        if let Some(current) = &*self.shared.link.borrow()
-            && current.id() == link
-        {
-            info!(link = link.0, reason, "taking a link down");
-            current.finish(Ended::Here(CloseReason::Disconnected));
-        }
-    }
-
-    /// Whether more is queued than should be.
-    #[must_use]
-    pub fn congested(&self) -> bool {
-        self.shared.link.borrow().as_ref().is_some_and(|link| link.congested())
-    }
-
-    /// Changes times and bounds, of the link that is there as well.
-    pub fn set_options(&self, options: Options) {
-        self.shared.options.set(options);
-    }
-
-    /// Closes whatever is open, with a good-bye, and ends the task.
-    pub async fn stop(mut self) {
-        self.shared.stop();
-        // The task does not panic; where it did, there is nothing left to stop.
-        let _ = (&mut self.task).await;
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.shared.stop();
-    }
-}
-
-impl Shared {
-    fn stop(&self) {
-        self.stopping.set(true);
-        self.changed.notify_one();
-    }
-}
 
 /// Why a connection did not become a link.
 #[derive(Debug, Error)]
@@ -148,7 +56,7 @@ enum DialError {
 
 type Settling = Pin<Box<dyn Future<Output = Result<Met, DialError>>>>;
 
-struct Task {
+pub(super) struct Task {
     setup: Rc<Setup>,
     mailbox: Rc<Mailbox>,
     shared: Rc<Shared>,
@@ -182,7 +90,7 @@ struct Candidate {
 }
 
 impl Task {
-    fn new(
+    pub(super) fn new(
         setup: Rc<Setup>,
         accepted: mpsc::Receiver<Accepted>,
         mailbox: Rc<Mailbox>,
@@ -204,7 +112,7 @@ impl Task {
         }
     }
 
-    async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         while !self.shared.stopping.get() {
             let dial_at = (self.shared.wanted.get() && self.running.is_none() && self.dialling.is_none())
                 .then_some(self.dial_at);
@@ -331,7 +239,10 @@ impl Task {
 
     async fn decide(&mut self, alive: bool) {
         match self.candidate.take() {
-            Some(candidate) if alive => self.close(candidate.met, CloseReason::Duplicate),
+            Some(candidate) if alive => {
+                debug!(peer = self.setup.peer_name, "closed a second connection: the link is alive");
+                self.close(candidate.met, CloseReason::Duplicate);
+            }
             Some(candidate) => self.replace(candidate.met).await,
             None => {}
         }

@@ -66,7 +66,7 @@ impl Store {
     async fn done(&self, request: DiskRequest) {
         let shown = format!("{request:?}");
         let answer = self.ask(request).await;
-        assert!(matches!(answer, Ok(DiskAnswer::Done)), "{:.80} was answered with {answer:?}", shown);
+        assert!(matches!(answer, Ok(DiskAnswer::Done)), "{shown:.80} was answered with {answer:?}");
     }
 }
 
@@ -95,7 +95,7 @@ impl Place {
 }
 
 /// Runs a test on a real filesystem with each engine, and in memory.
-fn everywhere(test: impl AsyncFn(&Place)) {
+fn everywhere(test: &impl AsyncFn(&Place)) {
     fs::create_dir_all(DISK_DIRECTORY).unwrap();
     let mut places = vec![in_memory()];
     for ring in rings() {
@@ -128,6 +128,11 @@ fn rings() -> Vec<Ring> {
 }
 
 const DISK_DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tmp");
+
+/// Bytes of which neighbours differ.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..=240).cycle().take(len).collect()
+}
 
 /// Random numbers of a seed.
 struct Random(u64);

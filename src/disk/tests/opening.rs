@@ -4,13 +4,13 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use replication::{DiskOp, DiskRequest};
 
-use super::{super::*, SIZE, Store, everywhere, write};
+use super::{super::*, SIZE, Store, everywhere, pattern, write};
 
 /// "The data area starts at byte 0 and is `size` bytes; internal metadata sits behind it", a hole reads as zeros, and
 /// a fresh file is known to be zeros.
 #[test]
 fn the_layout_is_the_contracts() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = place.config("a");
         let (store, found) = Store::open(&config);
         assert_eq!(found, Found::Fresh);
@@ -35,7 +35,7 @@ fn the_layout_is_the_contracts() {
 /// fresh.
 #[test]
 fn a_restart_finds_what_was_left() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = place.config("a");
         let (store, found) = Store::open(&config);
         assert_eq!(found, Found::Fresh);
@@ -62,7 +62,7 @@ fn a_restart_finds_what_was_left() {
 /// Two daemons never share a file, and a closed disk can be opened at once.
 #[test]
 fn a_backing_has_one_user() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = place.config("a");
         for _ in 0..3 {
             let (store, _) = Store::open(&config);
@@ -76,14 +76,14 @@ fn a_backing_has_one_user() {
 /// "A device or file with foreign content is never written before `metadata create`", which keeps the data.
 #[test]
 fn foreign_content_is_not_written() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let size = usize::try_from(SIZE).unwrap();
         let whole = size + 4096 + usize::try_from(metadata_len(SIZE).unwrap()).unwrap();
         for (number, len) in
             [1, 4096, size - 1, size, size + 512, size + 4096, whole, whole + 4096].into_iter().enumerate()
         {
             let config = place.config(&format!("foreign-{number}"));
-            let content: Vec<u8> = (0..len).map(|at| (at % 253) as u8).collect();
+            let content = pattern(len);
             fs::write(&config.path, &content).unwrap();
             let error = Backing::open(&config).unwrap_err();
             assert!(matches!(error, OpenError::Foreign { .. } | OpenError::NoRoom { .. }), "{len}: {error}");
@@ -106,7 +106,7 @@ fn foreign_content_is_not_written() {
 /// P10: killed at any moment of its creation, a backing is found absent or fresh by the next start.
 #[test]
 fn a_crash_in_the_creation_leaves_something_to_start_from() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let whole = place.config("whole");
         drop(Backing::open(&whole).unwrap());
         let bytes = fs::read(&whole.path).unwrap();
@@ -143,10 +143,10 @@ fn external(config: &DiskConfig) -> DiskConfig {
 /// disk.
 #[test]
 fn external_metadata_and_data_belong_together() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = external(&place.config("a"));
         let Metadata::External(metadata) = &config.metadata else { unreachable!("made so") };
-        let content: Vec<u8> = (0..SIZE).map(|at| (at % 241) as u8).collect();
+        let content = pattern(usize::try_from(SIZE).unwrap());
         fs::write(&config.path, &content).unwrap();
         assert!(matches!(Backing::open(&config), Err(OpenError::MetadataMissing { .. })));
         assert!(!metadata.exists());
@@ -170,7 +170,7 @@ fn external_metadata_and_data_belong_together() {
 /// A backing of another size, a damaged one, one that was cut, and one that is no file are refused with the reason.
 #[test]
 fn what_does_not_fit_is_refused() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = place.config("a");
         drop(Backing::open(&config).unwrap());
         let file = fs::OpenOptions::new().write(true).open(&config.path).unwrap();
@@ -198,7 +198,7 @@ fn what_does_not_fit_is_refused() {
 /// The same file with its metadata elsewhere, or of another size within it, is recognised by its label.
 #[test]
 fn the_label_knows_its_size() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = external(&place.config("a"));
         drop(Backing::open(&config).unwrap());
         let other = DiskConfig { size: SIZE - 4096, ..config };

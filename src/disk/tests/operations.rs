@@ -11,7 +11,7 @@ use crate::volume::Mailbox;
 /// Each place gets the engine that its filesystem allows, and says why.
 #[test]
 fn the_engine_is_chosen_per_backing() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let (store, _) = Store::open(&place.config("a"));
         let access = store.disk.access();
         assert_eq!(access.engine, place.engine, "{access:?}");
@@ -24,7 +24,7 @@ fn the_engine_is_chosen_per_backing() {
 /// Reads return what was last written, discarded or zeroed, at any place and length, at any depth, over restarts.
 #[test]
 fn random_operations_match_a_model() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         for seed in 0..3 {
             let mut random = Random(seed);
             let config = place.config(&format!("model-{seed}"));
@@ -50,7 +50,7 @@ fn random_operations_match_a_model() {
 /// "UNMAP punches holes in the backing file and GET LBA STATUS tells them" (issue 2, SCSI).
 #[test]
 fn a_discard_gives_space_back_and_allocation_tells_it() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = place.config("a");
         let (store, _) = Store::open(&config);
         let run = |offset, len, mapped| Run { extent: Extent::new(offset, len), mapped };
@@ -91,7 +91,7 @@ fn a_discard_gives_space_back_and_allocation_tells_it() {
 /// A file that is cut while it is in use gives errors for what is gone, and goes on with the rest (P12).
 #[test]
 fn a_cut_file_gives_errors() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = place.config("a");
         let (store, _) = Store::open(&config);
         store.done(write(0, &[1; 4096])).await;
@@ -109,7 +109,7 @@ fn a_cut_file_gives_errors() {
 #[test]
 fn a_shard_ends_after_its_operations() {
     let left: RefCell<Vec<(PathBuf, Rc<Mailbox>, Disk)>> = RefCell::default();
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let config = place.config("a");
         let (store, _) = Store::open(&config);
         for op in 0..200 {
@@ -134,7 +134,7 @@ fn a_shard_ends_after_its_operations() {
 /// Draining waits for everything, and its answers are there when it returns.
 #[test]
 fn draining_waits_for_every_answer() {
-    everywhere(async |place| {
+    everywhere(&async |place| {
         let (store, _) = Store::open(&place.config("a"));
         for op in 0..300 {
             store.disk.submit(DiskOp(op), write(op * 4096, &[2; 4096]));

@@ -9,7 +9,7 @@ use super::length::{in_memory, len16};
 use super::medium::{Against, Medium};
 use super::sense::{Additional, Sense};
 use super::unit::{UNMAP_DESCRIPTORS_MAX, Unit};
-use super::work::{Context, Expected, Fill, LBA_STATUS_LEN, Verify, With, Work, good, pattern};
+use super::work::{Context, Expected, Fill, LBA_STATUS_LEN, Rest, Tail, Verify, With, Work, good, pattern};
 
 /// Starts a command. `expected` is how many bytes the initiator announced.
 pub(super) fn start(unit: &Unit, medium: Medium, data: Payload, expected: u32) -> Result<Step, Sense> {
@@ -20,20 +20,9 @@ pub(super) fn start(unit: &Unit, medium: Medium, data: Payload, expected: u32) -
             context.submit(Command::Flush, Work::ReadAfterFlush { extent })
         }
         Medium::Read { extent, .. } => context.read(extent),
-        Medium::Write { extent, fua } => {
-            let Some((extent, data)) = received(unit, extent, data)? else { return Ok(good()) };
-            context.submit(Command::Write { extent, data, fua: stable(fua) }, Work::Finish)
-        }
-        Medium::OrWrite { extent, fua } => {
-            let Some((extent, data)) = received(unit, extent, data)? else { return Ok(good()) };
-            context.submit(Command::OrWrite { extent, data: data.to_bytes(), fua: stable(fua) }, Work::Finish)
-        }
-        Medium::WriteAndVerify { extent, compare } => {
-            let Some((extent, data)) = received(unit, extent, data)? else { return Ok(good()) };
-            let expected = if compare { Expected::Data(data.clone()) } else { Expected::Anything };
-            let verify = Verify { rest: extent, done: 0, expected };
-            context.submit(Command::Write { extent, data, fua: true }, Work::VerifyWritten(verify))
-        }
+        Medium::Write { extent, fua } => write(unit, extent, data, stable(fua), None),
+        Medium::WriteAndVerify { extent, compare } => write(unit, extent, data, true, Some(compare)),
+        Medium::OrWrite { extent, fua } => or(unit, extent, data, stable(fua)),
         Medium::Verify { extent, against } => match verify(unit, extent, against, data, expected)? {
             Some(verify) => context.verify(verify),
             None => good(),
@@ -41,7 +30,7 @@ pub(super) fn start(unit: &Unit, medium: Medium, data: Payload, expected: u32) -
         Medium::CompareAndWrite { extent, fua } => {
             let len = in_memory(extent.len);
             if data.len() != 2 * len || in_memory(expected.into()) != 2 * len {
-                return Err(WRONG_LENGTH);
+                return Err(Sense::cdb_byte(COMPARE_AND_WRITE_COUNT_AT));
             }
             if extent.is_empty() {
                 return Ok(good());
@@ -72,6 +61,40 @@ pub(super) fn start(unit: &Unit, medium: Medium, data: Payload, expected: u32) -
     })
 }
 
+/// WRITE of the data that came, which may be less than the CDB says: then nothing behind it is touched. `compare` is
+/// there for WRITE AND VERIFY.
+fn write(unit: &Unit, extent: Extent, data: Payload, fua: bool, compare: Option<bool>) -> Step {
+    let context = Context { volume: unit.volume(), format: unit.sense_format() };
+    let (extent, data, tail) = received(unit, extent, data);
+    let verify = compare.map(|compare| {
+        let expected = if compare { Expected::Data(data.clone()) } else { Expected::Anything };
+        Verify { rest: extent, done: 0, expected }
+    });
+    let tail = tail.map(|(block, data)| Tail { block, data: data.to_bytes(), fua });
+    let last =
+        if tail.is_none() && verify.is_none() { Work::Finish } else { Work::Written(Rest { tail, verify }) };
+    if extent.is_empty() {
+        return context.resume(last, block::Status::Done);
+    }
+    context.submit(Command::Write { extent, data, fua }, last)
+}
+
+/// ORWRITE of the data that came. Bits that did not come are not set.
+fn or(unit: &Unit, extent: Extent, data: Payload, fua: bool) -> Step {
+    let context = Context { volume: unit.volume(), format: unit.sense_format() };
+    let (whole, mut data, tail) = received(unit, extent, data);
+    let mut extent = whole;
+    if let Some((block, part)) = tail {
+        extent.len += block.len;
+        data.push(part.to_bytes());
+        data.push(vec![0; in_memory(block.len) - part.len()].into());
+    }
+    if extent.is_empty() {
+        return good();
+    }
+    context.submit(Command::OrWrite { extent, data: data.to_bytes(), fua }, Work::Finish)
+}
+
 /// What a VERIFY has to look at, where it is anything.
 fn verify(
     unit: &Unit,
@@ -87,25 +110,30 @@ fn verify(
             let block = one_block(unit, &data, announced)?.to_bytes();
             (extent, Expected::Pattern(pattern(&block, extent.len)))
         }
-        Against::Data => match received(unit, extent, data)? {
-            Some((extent, data)) => (extent, Expected::Data(data)),
-            None => return Ok(None),
-        },
+        Against::Data => {
+            let (extent, data, tail) = received(unit, extent, data);
+            if tail.is_some() {
+                return Err(WRONG_LENGTH);
+            }
+            (extent, Expected::Data(data))
+        }
     };
     Ok(Some(Verify { rest, done: 0, expected }))
 }
 
-/// The blocks that the initiator sent data for, which may be fewer than the CDB says: then no others are written.
-fn received(unit: &Unit, extent: Extent, data: Payload) -> Result<Option<(Extent, Payload)>, Sense> {
-    let len = (data.len() as u64).min(extent.len);
-    if !len.is_multiple_of(unit.block_len().into()) {
-        return Err(WRONG_LENGTH);
-    }
-    if len == 0 {
-        return Ok(None);
-    }
-    let data = if data.len() as u64 == len { data } else { data.slice(0, in_memory(len)) };
-    Ok(Some((Extent::new(extent.offset, len), data)))
+/// The whole blocks that data came for, and the block that it ends in, with what came of that.
+fn received(unit: &Unit, extent: Extent, data: Payload) -> (Extent, Payload, Option<(Extent, Payload)>) {
+    let block_len = u64::from(unit.block_len());
+    let sent = (data.len() as u64).min(extent.len);
+    let part = sent % block_len;
+    let whole = sent - part;
+    let tail = (part != 0).then(|| {
+        let block = Extent::new(extent.offset + whole, block_len);
+        (block, data.slice(in_memory(whole), in_memory(part)))
+    });
+    let len = in_memory(whole);
+    let data = if data.len() == len { data } else { data.slice(0, len) };
+    (Extent::new(extent.offset, whole), data, tail)
 }
 
 /// The one block of data that has to come with a WRITE SAME or VERIFY.
@@ -152,5 +180,7 @@ fn unmap_list(unit: &Unit, list: &[u8]) -> Result<Vec<Extent>, Sense> {
 
 const WRONG_LENGTH: Sense = Sense::illegal(Additional::INVALID_INFORMATION_UNIT_FIELD);
 const LIST_LENGTH: Sense = Sense::illegal(Additional::PARAMETER_LIST_LENGTH);
+/// Where COMPARE AND WRITE says of how many blocks it brings the data twice.
+const COMPARE_AND_WRITE_COUNT_AT: u16 = 13;
 const UNMAP_HEADER_LEN: usize = 8;
 const UNMAP_DESCRIPTOR_LEN: usize = 16;

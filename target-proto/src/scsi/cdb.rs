@@ -124,7 +124,7 @@ mod tests {
             cdb.blocks16().unwrap(),
             Blocks { flags: 1, lba: 0x0102_0304_0506_0708, count: 0x090a_0b0c }
         );
-        assert_eq!(cdb.blocks16_short().unwrap().count, 13);
+        assert_eq!(cdb.blocks16_short().unwrap().count, 12);
     }
 
     /// A transport may hand over fewer bytes or more.

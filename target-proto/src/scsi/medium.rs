@@ -214,7 +214,7 @@ fn compare(blocks: Blocks, field: u16, unit: &Unit) -> Result<Medium, Sense> {
     Ok(Medium::CompareAndWrite { extent, fua: blocks.flags & FLAG_FUA != 0 })
 }
 
-/// A count of 0 means all blocks to the end (WSNZ is 0).
+/// A count of 0 means nothing that we do (WSNZ is 1).
 fn write_same(blocks: Blocks, field: u16, unit: &Unit) -> Result<Medium, Sense> {
     check_protect(blocks.flags)?;
     if let Some((_, bit)) = WRITE_SAME_UNKNOWN.into_iter().find(|(flag, _)| blocks.flags & flag != 0) {
@@ -224,12 +224,11 @@ fn write_same(blocks: Blocks, field: u16, unit: &Unit) -> Result<Medium, Sense> 
     if unmap && !unit.config.thin {
         return Err(Sense::cdb_bit(1, 3));
     }
-    unit.extent(blocks.lba, blocks.count.into())?;
-    let count = if blocks.count == 0 { unit.blocks() - blocks.lba } else { blocks.count.into() };
-    if count > unit.write_same_max().into() {
+    let extent = unit.extent(blocks.lba, blocks.count.into())?;
+    if blocks.count == 0 || blocks.count > unit.write_same_max() {
         return Err(Sense::cdb_byte(field));
     }
-    Ok(Medium::WriteSame { extent: unit.extent(blocks.lba, count)?, unmap, data: true })
+    Ok(Medium::WriteSame { extent, unmap, data: true })
 }
 
 /// A count of 0 means all blocks to the end. More is made stable than was asked, and IMMED is not made use of.

@@ -35,3 +35,11 @@ pub use response::{Response, ScsiStatus};
 pub use sense::{Additional, Field, Sense, SenseFormat, SenseKey};
 pub use step::{Continuation, Request, Step, TargetEffect, Transfer};
 pub use target::{NoSuchUnit, Reset, Target};
+
+#[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "test data is small, and random numbers are cut to size"
+)]
+mod tests;

@@ -19,8 +19,12 @@ pub(super) enum Work {
     Return { len: u64 },
     /// READ with FUA, once everything before it is stable.
     ReadAfterFlush { extent: Extent },
-    /// WRITE AND VERIFY, once the blocks are written.
-    VerifyWritten(Verify),
+    /// A write, once its whole blocks are written.
+    Written(Rest),
+    /// The block that a write ends in has been read.
+    TailRead(Tail, Option<Verify>),
+    /// The block that a write ends in has been written, unless it had changed.
+    TailWritten(Tail, Option<Verify>),
     /// The first bytes of `rest` have been read and are compared.
     Verify(Verify),
     /// WRITE SAME.
@@ -31,6 +35,21 @@ pub(super) enum Work {
     LbaStatus { extent: Extent, block_size: BlockSize, allocation: u32 },
     /// PREEMPT AND ABORT, once the registry is stored.
     Abort { nexuses: Vec<NexusId> },
+}
+
+/// What is left of a write behind its whole blocks.
+#[derive(Debug)]
+pub(super) struct Rest {
+    pub(super) tail: Option<Tail>,
+    pub(super) verify: Option<Verify>,
+}
+
+/// The start of a block, where an initiator sent no more of it: the remainder stays as it is.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub(super) block: Extent,
+    pub(super) data: Bytes,
+    pub(super) fua: bool,
 }
 
 /// Blocks that are read and perhaps compared, piece by piece.
@@ -94,13 +113,18 @@ impl Context {
     pub(super) fn resume(self, work: Work, status: Status) -> Step {
         match (work, status) {
             (_, Status::Failed(failure)) => Step::Done(self.failed(failure)),
+            (Work::TailWritten(tail, verify), Status::Miscompare { .. }) => {
+                self.written(Rest { tail: Some(tail), verify })
+            }
             (_, Status::Miscompare { offset }) => self.check(miscompare(offset)),
             (Work::Finish, Status::Done) => good(),
             (Work::Return { len }, Status::Data(data)) if data.len() as u64 == len => {
                 Step::Done(Response::data(data))
             }
             (Work::ReadAfterFlush { extent }, Status::Done) => self.read(extent),
-            (Work::VerifyWritten(verify), Status::Done) => self.verify(verify),
+            (Work::Written(rest), Status::Done) => self.written(rest),
+            (Work::TailRead(tail, verify), Status::Data(data)) => self.write_tail(tail, verify, &data),
+            (Work::TailWritten(_, verify), Status::Done) => self.written(Rest { tail: None, verify }),
             (Work::Verify(verify), Status::Data(data)) => self.compare(verify, &data),
             (Work::Fill(fill), Status::Done) => self.fill(fill),
             (Work::Unmap { rest }, Status::Done) => self.unmap(rest),
@@ -119,6 +143,30 @@ impl Context {
             return Step::Done(Response::data(Payload::new()));
         }
         self.submit(Command::Read { extent }, Work::Return { len: extent.len })
+    }
+
+    pub(super) fn written(self, rest: Rest) -> Step {
+        match rest {
+            Rest { tail: Some(tail), verify } => {
+                self.submit(Command::Read { extent: tail.block }, Work::TailRead(tail, verify))
+            }
+            Rest { tail: None, verify: Some(verify) } => self.verify(verify),
+            Rest { tail: None, verify: None } => good(),
+        }
+    }
+
+    /// Replaces the start of a block, as one step between all other commands: where the block has changed since it
+    /// was read, it is read again.
+    fn write_tail(self, tail: Tail, verify: Option<Verify>, stands: &Payload) -> Step {
+        let compare = stands.to_bytes();
+        let mut write = BytesMut::from(&compare[..]);
+        let Some(start) = write.get_mut(..tail.data.len()) else {
+            return self.check(Sense::new(SenseKey::HardwareError, Additional::INTERNAL_FAILURE));
+        };
+        start.copy_from_slice(&tail.data);
+        let (extent, fua) = (tail.block, tail.fua);
+        let command = Command::CompareAndWrite { extent, compare, write: write.freeze(), fua };
+        self.submit(command, Work::TailWritten(tail, verify))
     }
 
     pub(super) fn verify(self, verify: Verify) -> Step {

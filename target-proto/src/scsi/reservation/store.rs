@@ -7,7 +7,8 @@ use crc_fast::{CrcAlgorithm, checksum};
 use thiserror::Error;
 
 use super::super::length::len16;
-use super::{Key, REGISTRATIONS_MAX, Registrant, Registration, Registry, Reservation, ReservationType};
+use super::registry::{REGISTRATIONS_MAX, Registration, Registry, Reservation};
+use super::{Key, Registrant, ReservationType};
 
 /// Stored reservations can not be read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -119,7 +120,7 @@ const CHECKSUM_LEN: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::reserved;
+    use super::super::registry::tests::reserved;
     use super::*;
 
     /// APTPL: what was stored comes back, and nothing else does.

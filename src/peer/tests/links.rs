@@ -1,12 +1,14 @@
-//! Which connection becomes the link: the table of `evenkeel::peer`.
+//! Which connection becomes the link: the table of the module `peer`.
 
-use evenkeel::peer::Options;
 use replication::{
     Farewell, Input, Packet,
     wire::{CloseReason, Frame},
 };
 
-use crate::world::{HIGH, LOW, Port, Proxy, Raw, flush, pair, patient, process, run, talk, within};
+use tracing::Level;
+
+use super::world::{HIGH, LOW, Log, Port, Proxy, Raw, flush, pair, patient, process, run, talk, within};
+use crate::peer::Options;
 
 /// Either end may be the one that dials: nobody listens where the other one would.
 #[test]
@@ -15,7 +17,7 @@ fn one_dialler_is_enough() {
         for dialler in [LOW, HIGH] {
             let (a, b) = (
                 Port::open(process(dialler)).await,
-                Port::open(process(crate::world::other_of(dialler))).await,
+                Port::open(process(super::world::other_of(dialler))).await,
             );
             let (address, nowhere) = (b.address, std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
             let (a, b) = (a.start(address, patient()), b.start(nowhere, patient()));
@@ -31,6 +33,7 @@ fn one_dialler_is_enough() {
 #[test]
 fn crossing_calls_leave_one_link() {
     run(async {
+        let (log, _guard) = Log::start(Level::DEBUG);
         for _ in 0..100 {
             let (low, low_link, high, high_link) = pair(patient()).await;
             talk(&low, low_link, &high, high_link).await;
@@ -40,6 +43,7 @@ fn crossing_calls_leave_one_link() {
             let (low, high) = (low.peer, high.peer);
             within(async { tokio::join!(low.stop(), high.stop()) }).await;
         }
+        log.wait_for("closed a second connection").await;
     });
 }
 
@@ -61,7 +65,7 @@ fn a_duplicate_is_closed() {
 fn a_restarted_peer_replaces_its_dead_link() {
     run(async {
         for restarted in [LOW, HIGH] {
-            let survivor = Port::open(process(crate::world::other_of(restarted))).await;
+            let survivor = Port::open(process(super::world::other_of(restarted))).await;
             let cable = Proxy::open(survivor.address, || 65536).await;
             let (first, second) = (process(restarted), process(restarted));
             let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 1));

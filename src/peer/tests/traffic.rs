@@ -2,21 +2,21 @@
 
 use replication::{Input, LinkId, Packet};
 
-use crate::world::{HIGH, LOW, Node, Port, Proxy, pair, patient, process, run, write};
+use super::world::{HIGH, LOW, Node, Port, Proxy, pair, patient, process, run, write};
 
 /// Numbers that look random and follow from `seed`.
 fn numbers(seed: u64) -> impl FnMut(usize) -> usize + Clone {
     let mut state = seed;
     move |below| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
+        usize::try_from(state >> 33).unwrap() % below
     }
 }
 
 fn packets(seed: u64, count: u64, len_max: usize) -> impl Iterator<Item = Packet> {
     let mut number = numbers(seed);
     (0..count).map(move |sequence| match number(3) {
-        0 => crate::world::flush(sequence),
+        0 => super::world::flush(sequence),
         _ => write(sequence, 1 + number(len_max)),
     })
 }

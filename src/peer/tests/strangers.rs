@@ -1,11 +1,7 @@
 //! P13: what strangers get, and what they cost.
 
-use std::{
-    io::Write,
-    sync::{Arc, Mutex},
-};
+use std::{rc::Rc, sync::Arc};
 
-use evenkeel::peer::{Options, Setup, identity, listener::HALF_OPEN_MAX, meet, meet::MeetError};
 use replication::{
     NodeId,
     authenticate::{AuthError, Identity, Refusal, Secret},
@@ -14,52 +10,19 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
+use tracing::Level;
 
-use crate::world::{HIGH, LOW, Port, pair, patient, process, run, talk, within};
-
-/// What is logged on this thread while the guard lives.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    async fn wait_for(&self, words: &str) -> String {
-        within(async {
-            loop {
-                let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-                if text.contains(words) {
-                    return text;
-                }
-                tokio::task::yield_now().await;
-            }
-        })
-        .await
-    }
-}
+use super::world::{HIGH, LOW, Log, Port, pair, patient, process, run, talk, within};
+use crate::{
+    peer::{Options, Peer, Setup, identity, listener::HALF_OPEN_MAX, meet, meet::MeetError},
+    volume::Mailbox,
+};
 
 /// Both ends log why, neither logs a secret, and no resource hears of it.
 #[test]
 fn another_secret_is_refused_at_both_ends() {
     run(async {
-        let (log, _guard) = Log::start();
+        let (log, _guard) = Log::start(Level::INFO);
         let intruder = identity("demo", HIGH, Secret::new(b"not the secret".to_vec())).unwrap();
         let (low, high) = (Port::open(process(LOW)).await, Port::open(intruder).await);
         let (low_address, high_address) = (low.address, high.address);
@@ -100,15 +63,14 @@ fn a_node_out_of_place_is_told_why() {
 fn garbage_is_closed_without_an_answer() {
     run(async {
         let (low, low_link, high, high_link) = pair(patient()).await;
+        let long = vec![0xff; 100_000];
         let huge = [&b"EKh1\x00\x01\xff\xff"[..], &[0; 4096]].concat();
         let state_before_proof = {
             let mut bytes = b"EKp1".to_vec();
             bytes.resize(48, 0);
             bytes
         };
-        for garbage in
-            [&b"GET / HTTP/1.1\r\n\r\n"[..], &huge, &state_before_proof, &[0; 3], &[0xff; 100_000], b""]
-        {
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &huge, &state_before_proof, &[0; 3], &long, b""] {
             let mut stream = TcpStream::connect(low.port.address).await.unwrap();
             // The other end may have closed the connection before everything was written.
             let _ = stream.write_all(garbage).await;
@@ -157,7 +119,7 @@ fn a_flood_does_not_keep_peers_out() {
 #[test]
 fn an_impostor_that_is_called_is_no_peer() {
     run(async {
-        let (log, _guard) = Log::start();
+        let (log, _guard) = Log::start(Level::INFO);
         let mirror = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let setup = Setup {
             identity: process(LOW),
@@ -168,8 +130,8 @@ fn an_impostor_that_is_called_is_no_peer() {
             options: Options::default(),
         };
         let (_calls, receiver) = tokio::sync::mpsc::channel(1);
-        let mailbox = std::rc::Rc::<evenkeel::volume::Mailbox>::default();
-        let peer = evenkeel::peer::Peer::start(setup, receiver, std::rc::Rc::clone(&mailbox));
+        let mailbox = Rc::<Mailbox>::default();
+        let peer = Peer::start(setup, receiver, Rc::clone(&mailbox));
         peer.want(true);
         let (stream, _) = within(mirror.accept()).await.unwrap();
         let (mut input, mut output) = stream.into_split();

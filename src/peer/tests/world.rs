@@ -4,18 +4,15 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     future::Future,
+    io::Write,
     net::{Ipv4Addr, SocketAddr},
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use block::{Extent, VolumeNumber};
 use bytes::{Bytes, BytesMut};
-use evenkeel::{
-    peer::{Directory, Listener, Options, Peer, Setup, identity, meet},
-    volume::Mailbox,
-};
 use replication::{
     AckMode, Input, LinkId, NodeId, NodeSet, Packet, Sequence,
     authenticate::{Identity, Secret},
@@ -27,49 +24,61 @@ use tokio::{
     task::{AbortHandle, LocalSet, spawn_local},
     time::timeout,
 };
+use tracing::Level;
+
+use crate::{
+    peer::{Directory, Listener, Options, Peer, Setup, identity, meet},
+    volume::Mailbox,
+};
 
 /// Far more than anything here takes, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) const LOW: NodeId = NodeId(3);
-pub(crate) const HIGH: NodeId = NodeId(8);
+pub(super) const LOW: NodeId = NodeId(3);
+pub(super) const HIGH: NodeId = NodeId(8);
 
 /// Runs a test on one thread, as a shard does.
-pub(crate) fn run(test: impl Future<Output = ()>) {
+pub(super) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async { within(test).await });
 }
 
 /// What a future gives, which it must do in time.
-pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("nothing takes so long")
 }
 
 /// Options that notice nothing by themselves: what happens has another cause.
-pub(crate) fn patient() -> Options {
-    let long = Duration::from_secs(600);
-    Options { ping_interval: long, ping_timeout: long, timeout: long, ..Options::default() }
+pub(super) fn patient() -> Options {
+    let long = Duration::from_mins(10);
+    Options {
+        ping_interval: long,
+        ping_timeout: long,
+        timeout: long,
+        answer_timeout: long,
+        ..Options::default()
+    }
 }
 
 /// The identity of a new process of a node.
-pub(crate) fn process(node: NodeId) -> Arc<Identity> {
+pub(super) fn process(node: NodeId) -> Arc<Identity> {
     identity("demo", node, Secret::new(b"the secret of the cluster".to_vec())).unwrap()
 }
 
-pub(crate) fn other_of(node: NodeId) -> NodeId {
+pub(super) fn other_of(node: NodeId) -> NodeId {
     if node == LOW { HIGH } else { LOW }
 }
 
 /// The replication port of a process.
-pub(crate) struct Port {
-    pub(crate) identity: Arc<Identity>,
-    pub(crate) directory: Directory,
-    pub(crate) address: SocketAddr,
+pub(super) struct Port {
+    pub(super) identity: Arc<Identity>,
+    pub(super) directory: Directory,
+    pub(super) address: SocketAddr,
     listener: AbortHandle,
 }
 
 impl Port {
-    pub(crate) async fn open(identity: Arc<Identity>) -> Self {
+    pub(super) async fn open(identity: Arc<Identity>) -> Self {
         let directory = Directory::default();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = Listener::bind(any, Arc::clone(&identity), directory.clone()).await.unwrap();
@@ -79,7 +88,7 @@ impl Port {
     }
 
     /// Starts the resource `db` of this process, with its peer at `peer`.
-    pub(crate) fn start(self, peer: SocketAddr, options: Options) -> Node {
+    pub(super) fn start(self, peer: SocketAddr, options: Options) -> Node {
         let other = other_of(self.identity.node);
         let setup = Setup {
             identity: Arc::clone(&self.identity),
@@ -103,16 +112,16 @@ impl Drop for Port {
 }
 
 /// A process with one resource and one peer.
-pub(crate) struct Node {
-    pub(crate) port: Port,
-    pub(crate) peer: Peer,
+pub(super) struct Node {
+    pub(super) port: Port,
+    pub(super) peer: Peer,
     mailbox: Rc<Mailbox>,
     inputs: RefCell<VecDeque<Input>>,
 }
 
 impl Node {
     /// What the resource hears next.
-    pub(crate) async fn next(&self) -> Input {
+    pub(super) async fn next(&self) -> Input {
         loop {
             if let Some(input) = self.inputs.borrow_mut().pop_front() {
                 return input;
@@ -124,7 +133,7 @@ impl Node {
     }
 
     /// What the resource has heard and not looked at.
-    pub(crate) fn unread(&self) -> Vec<Input> {
+    pub(super) fn unread(&self) -> Vec<Input> {
         let mut batch = Vec::new();
         self.mailbox.take_now(&mut batch);
         let mut inputs = self.inputs.borrow_mut();
@@ -133,7 +142,7 @@ impl Node {
     }
 
     /// Waits until the peer is connected. Nothing else may come before.
-    pub(crate) async fn connected(&self) -> LinkId {
+    pub(super) async fn connected(&self) -> LinkId {
         match self.next().await {
             Input::PeerConnected { peer, link } if peer == other_of(self.port.identity.node) => link,
             other => panic!("{other:?}"),
@@ -141,7 +150,7 @@ impl Node {
     }
 
     /// Waits until this link is lost, whatever packets come before.
-    pub(crate) async fn lost(&self, link: LinkId) {
+    pub(super) async fn lost(&self, link: LinkId) {
         loop {
             match self.next().await {
                 Input::PeerLost { link: lost, .. } => return assert_eq!(lost, link),
@@ -152,7 +161,7 @@ impl Node {
     }
 
     /// The next packet of this link.
-    pub(crate) async fn packet(&self, link: LinkId) -> Packet {
+    pub(super) async fn packet(&self, link: LinkId) -> Packet {
         loop {
             match self.next().await {
                 Input::Packet { link: from, packet, .. } => {
@@ -167,7 +176,7 @@ impl Node {
 }
 
 /// Two processes that want each other, and their link's two names.
-pub(crate) async fn pair(options: Options) -> (Node, LinkId, Node, LinkId) {
+pub(super) async fn pair(options: Options) -> (Node, LinkId, Node, LinkId) {
     let (low, high) = (Port::open(process(LOW)).await, Port::open(process(HIGH)).await);
     let (low_address, high_address) = (low.address, high.address);
     let (low, high) = (low.start(high_address, options), high.start(low_address, options));
@@ -178,21 +187,20 @@ pub(crate) async fn pair(options: Options) -> (Node, LinkId, Node, LinkId) {
 }
 
 /// Sends a packet each way and sees it arrive.
-pub(crate) async fn talk(low: &Node, low_link: LinkId, high: &Node, high_link: LinkId) {
+pub(super) async fn talk(low: &Node, low_link: LinkId, high: &Node, high_link: LinkId) {
     low.peer.send(low_link, flush(1));
     high.peer.send(high_link, flush(2));
     assert_eq!(high.packet(high_link).await, flush(1));
     assert_eq!(low.packet(low_link).await, flush(2));
 }
 
-pub(crate) fn flush(sequence: u64) -> Packet {
+pub(super) fn flush(sequence: u64) -> Packet {
     Packet::Flush { sequence: Sequence(sequence) }
 }
 
 /// A write whose bytes follow from its sequence.
-pub(crate) fn write(sequence: u64, len: usize) -> Packet {
-    let data: Bytes =
-        (0..len).map(|at| (sequence as usize).wrapping_mul(31).wrapping_add(at) as u8).collect();
+pub(super) fn write(sequence: u64, len: usize) -> Packet {
+    let data: Bytes = (sequence..).take(len).map(|number| number.to_be_bytes()[7]).collect();
     Packet::Write {
         volume: VolumeNumber(0),
         sequence: Sequence(sequence),
@@ -205,35 +213,35 @@ pub(crate) fn write(sequence: u64, len: usize) -> Packet {
 }
 
 /// A peer that does only what a test tells it.
-pub(crate) struct Raw {
-    pub(crate) stream: TcpStream,
+pub(super) struct Raw {
+    pub(super) stream: TcpStream,
     received: BytesMut,
 }
 
 impl Raw {
     /// Calls a port and authenticates itself.
-    pub(crate) async fn call(port: SocketAddr, identity: &Identity) -> Self {
+    pub(super) async fn call(port: SocketAddr, identity: &Identity) -> Self {
         let stream = TcpStream::connect(port).await.unwrap();
         let met = within(meet::dial(stream, identity, "db", other_of(identity.node))).await.unwrap();
         Self { stream: met.stream, received: met.received }
     }
 
     /// Calls the port of [`LOW`] and is its link in the end.
-    pub(crate) async fn link(port: SocketAddr, identity: &Identity) -> Self {
+    pub(super) async fn link(port: SocketAddr, identity: &Identity) -> Self {
         let mut raw = Self::call(port, identity).await;
         raw.say(Frame::Ready).await;
         assert_eq!(raw.hear().await, Some(Frame::Open));
         raw
     }
 
-    pub(crate) async fn say(&mut self, frame: Frame) {
+    pub(super) async fn say(&mut self, frame: Frame) {
         let mut output = Output::default();
         output.push(frame);
         self.stream.write_all_buf(&mut output).await.unwrap();
     }
 
     /// The next frame; `None` once the connection is closed.
-    pub(crate) async fn hear(&mut self) -> Option<Frame> {
+    pub(super) async fn hear(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = Decoder::default().next(&mut self.received).unwrap() {
                 return Some(frame);
@@ -246,14 +254,14 @@ impl Raw {
 }
 
 /// Stands between a dialler and a port and forwards, cutting what it forwards into pieces of `piece` bytes.
-pub(crate) struct Proxy {
-    pub(crate) address: SocketAddr,
+pub(super) struct Proxy {
+    pub(super) address: SocketAddr,
     task: AbortHandle,
     frozen: Rc<tokio::sync::watch::Sender<bool>>,
 }
 
 impl Proxy {
-    pub(crate) async fn open(port: SocketAddr, piece: impl FnMut() -> usize + Clone + 'static) -> Self {
+    pub(super) async fn open(port: SocketAddr, piece: impl FnMut() -> usize + Clone + 'static) -> Self {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let frozen = Rc::new(tokio::sync::watch::Sender::new(false));
@@ -273,7 +281,7 @@ impl Proxy {
     }
 
     /// Forwards nothing any more, and closes nothing: a cable that was pulled.
-    pub(crate) fn freeze(&self) {
+    pub(super) fn freeze(&self) {
         self.frozen.send_replace(true);
     }
 }
@@ -308,5 +316,46 @@ async fn forward(
             }
             rest = later;
         }
+    }
+}
+
+/// What is logged on this thread while the guard lives.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    pub(super) fn start(level: Level) -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    pub(super) async fn wait_for(&self, words: &str) -> String {
+        within(async {
+            loop {
+                let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+                if text.contains(words) {
+                    return text;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
     }
 }
