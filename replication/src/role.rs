@@ -247,7 +247,7 @@ impl Resource {
         if let Some(peer) = denied {
             let what = format!("node {} does not consent", self.peers[peer].name);
             return self
-                .end_promotion(Some(Refusal { what, remedy: "see its status, and try again".to_owned() }));
+                .end_promotion(Some(&Refusal { what, remedy: "see its status, and try again".to_owned() }));
         }
         if let Some(refusal) = self.refusal(force) {
             return self.end_promotion(Some(&refusal));
@@ -267,7 +267,7 @@ impl Resource {
         if !promotion.waiting.is_empty() {
             if late {
                 let what = "a node did not answer in time".to_owned();
-                self.end_promotion(Some(Refusal {
+                self.end_promotion(Some(&Refusal {
                     what,
                     remedy: "see its status, and try again".to_owned(),
                 }));
