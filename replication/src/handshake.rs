@@ -151,7 +151,7 @@ impl Resource {
             } else {
                 decide(&Side::new(self.config.node, &mine, ours), &Side::new(node, &state, theirs))
             };
-            pairs.push(Pair { plan, bitmap_here: false });
+            pairs.push(Pair { plan, bitmap_here: false, equal: false });
         }
         if pairs.iter().any(|pair| pair.plan == Plan::Unrelated) {
             self.part(peer, Farewell::Unrelated, "its data has nothing in common with ours");

@@ -56,6 +56,7 @@ pub struct World {
     history: History,
     pub(crate) faults: u64,
     pub(crate) quiet: bool,
+    draining: bool,
     trace: bool,
     effects: Vec<Effect>,
 }
@@ -165,6 +166,7 @@ impl World {
             history: History::new(usize::try_from(VOLUME_SIZE / SECTOR).unwrap_or_default()),
             faults: 0,
             quiet: false,
+            draining: false,
             trace: std::env::var_os("SIM_TRACE").is_some(),
             effects: Vec::new(),
             scenario,
@@ -483,6 +485,7 @@ impl World {
                 self.break_link(link, [lose && end == 1, lose && end == 0]);
             }
         }
+        self.links.retain(|_, link| link.open != [false; 2]);
     }
 
     fn path(&mut self, before: usize) -> usize {
@@ -494,7 +497,7 @@ impl World {
     }
 
     fn client_acts(&mut self, client: usize) {
-        if self.quiet && self.clients[client].busy.is_none() && self.clients[client].node == usize::MAX {
+        if self.draining {
             return;
         }
         let node = self.clients[client].node;
@@ -562,9 +565,7 @@ impl World {
         if matches!(status, Status::Failed(_)) {
             return self.go_elsewhere(client);
         }
-        if !self.quiet || self.clients[client].node != usize::MAX {
-            self.after(wait, Event::Client(client));
-        }
+        self.after(wait, Event::Client(client));
     }
 
     fn wrote(&mut self, request: &Request, done: bool) {
@@ -685,16 +686,9 @@ impl World {
         if self.history.acknowledged <= before + 3 {
             return Err(format!("nothing is served after healing: {:#?}", self.statuses()));
         }
-        for client in 0..self.clients.len() {
-            let node = std::mem::replace(&mut self.clients[client].node, usize::MAX);
-            if self.clients[client].busy.is_some() {
-                self.clients[client].node = node;
-            }
-        }
-        self.events.retain(|_, event| !matches!(event, Event::Client(_) | Event::GiveUp { .. }));
+        self.draining = true;
         for _ in 0..40 {
             self.play(50_000);
-            self.events.retain(|_, event| !matches!(event, Event::Client(_)));
             if self.clients.iter().all(|client| client.busy.is_none()) {
                 self.play(200_000);
                 return if self.is_whole() {
