@@ -337,6 +337,10 @@ impl Resource {
     /// Pieces of a peer's bitmap about this node.
     pub(crate) fn bitmap_piece(&mut self, peer: usize, volume: usize, first: u64, words: &[u64], last: bool) {
         let node = self.peers[peer].node;
+        if self.peers[peer].pair(volume).is_some_and(|pair| pair.equal) {
+            // It was sent before both ends knew that nothing differs any more.
+            return;
+        }
         if let Some(bitmap) = self.volumes[volume].bitmap(node) {
             bitmap.merge(first, words);
         }

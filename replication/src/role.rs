@@ -92,10 +92,12 @@ impl Resource {
         }
     }
 
-    /// A replica that was outdated is in step again with a good one.
+    /// A replica that was outdated is in step again with a good one, or nobody has anything newer.
     fn not_outdated(&mut self, volume: usize) {
+        let disks = self.volumes[volume].config.disks;
+        let everyone = disks.intersection(self.present()) == disks;
         if self.volumes[volume].disk.as_ref().is_some_and(|disk| disk.flags.outdated && disk.flags.consistent)
-            && self.is_in_step(volume)
+            && (everyone || self.is_in_step(volume))
             && !self.is_behind(volume)
             && let Some(disk) = self.volumes[volume].disk.as_mut()
         {
@@ -169,7 +171,8 @@ impl Resource {
             let theirs = &state.volumes[volume];
             let good = match theirs.disk {
                 DiskState::UpToDate => true,
-                DiskState::Diskless => state.role == Role::Primary,
+                // It knows the generation, but not what a crash may have cost.
+                DiskState::Diskless => state.role == Role::Primary && !self.volumes[volume].crashed,
                 _ => false,
             };
             let in_step = peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep);
