@@ -2,6 +2,9 @@
 //!
 //! Start reading at [`daemon`]; `docs/architecture.md` draws the route of a write.
 
+pub mod admin;
+pub mod client;
+pub mod commands;
 pub mod daemon;
 pub mod demo;
 pub mod disk;

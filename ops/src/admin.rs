@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GET  /v1/status[?resource=NAME]                     -> [status::Resource]
-//! GET  /v1/events[?now=true]                          -> one events::Line as a JSON object a line, without end
+//! GET  /v1/events[?now=true][&text=true]              -> events::Line after line, without end
 //! POST /v1/resources/NAME/primary     Promote         -> Done
 //! POST /v1/resources/NAME/secondary   Demote          -> Done
 //! POST /v1/resources/NAME/connect     Connect         -> Done
@@ -19,8 +19,11 @@ use crate::status::Resource;
 /// Where the API begins.
 pub const ROOT: &str = "/v1";
 
-/// The media type of the stream of events.
-pub const LINES: &str = "application/x-ndjson";
+/// The media type of the stream of events in JSON.
+pub const JSON_LINES: &str = "application/x-ndjson";
+
+/// The media type of the stream of events in text.
+pub const TEXT_LINES: &str = "text/plain; charset=utf-8";
 
 /// Of `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +41,9 @@ pub struct EventsQuery {
     /// Ends after what exists.
     #[serde(default)]
     pub now: bool,
+    /// Lines as `drbdsetup events2` prints them; JSON objects otherwise.
+    #[serde(default)]
+    pub text: bool,
 }
 
 /// Become Primary.

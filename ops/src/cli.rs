@@ -33,6 +33,14 @@ pub enum Command {
     /// Logs go to standard error. SIGTERM stops it cleanly.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Serve),
+    /// Everything that needs no node of its own.
+    #[command(flatten)]
+    Verb(Verb),
+}
+
+/// What is done beside a node, or asked of a running one.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
     /// Find every problem of a configuration file.
     ///
     /// Each problem comes with its line, its column and what to write instead. Exits 2 when there is an error.

@@ -1,6 +1,6 @@
 //! Generation identifiers: whose data is newer, what has to be copied, and where the data diverged.
 
-use crate::{Generation, Lineage, NodeId, NodeState, Role, Sequence, VolumeState};
+use crate::{DiskState, Generation, Lineage, NodeId, NodeState, Role, Sequence, VolumeState};
 
 /// The generation of data that nobody has written yet: the same for every fresh replica.
 pub(crate) const DAY_ZERO: Generation = Generation(1);
@@ -80,7 +80,7 @@ impl<'a> Side<'a> {
 
     /// Among replicas of one generation, how much is known to be in it. The order is total, so that any number of
     /// nodes agree about the best.
-    fn merit(&self) -> (bool, bool, u8, Sequence, u8) {
+    fn merit(&self) -> (bool, bool, bool, u8, Sequence, u8) {
         let replica = self.replica;
         let completeness = match (replica.crashed, replica.was_primary, replica.lags) {
             (false, _, false) => 3,
@@ -89,7 +89,8 @@ impl<'a> Side<'a> {
             (true, false, _) => 0,
         };
         let order = u8::MAX - self.node.0;
-        (self.role == Role::Primary, self.knows_primary, completeness, self.sequence, order)
+        let outdated = replica.disk == DiskState::Outdated;
+        (self.role == Role::Primary, !outdated, self.knows_primary, completeness, self.sequence, order)
     }
 }
 
@@ -187,7 +188,6 @@ fn related(a: &Side<'_>, b: &Side<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DiskState;
     use block::VolumeNumber;
 
     struct End {

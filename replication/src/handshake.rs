@@ -151,7 +151,7 @@ impl Resource {
             } else {
                 decide(&Side::new(self.config.node, &mine, ours), &Side::new(node, &state, theirs))
             };
-            pairs.push(Pair { plan, bitmap_here: false });
+            pairs.push(Pair { plan, bitmap_here: false, equal: false });
         }
         if pairs.iter().any(|pair| pair.plan == Plan::Unrelated) {
             self.part(peer, Farewell::Unrelated, "its data has nothing in common with ours");
@@ -175,16 +175,17 @@ impl Resource {
 
     /// Takes a peer in.
     fn connect(&mut self, peer: usize, mut state: NodeState, pairs: &[Pair]) {
+        let node = self.peers[peer].node;
         for (volume, pair) in pairs.iter().enumerate() {
             let theirs = &mut state.volumes[volume];
             let target = &mut self.volumes[volume];
             if target.lags_behind_known(theirs) || matches!(pair.plan, Plan::SyncSource(_)) {
                 theirs.disk = theirs.disk.min(DiskState::Outdated);
             }
-            target.learn_generation(theirs);
+            target.learn_generation(node, theirs);
         }
         self.sequence = self.sequence.max(state.sequence);
-        let (role, node) = (state.role, self.peers[peer].node);
+        let role = state.role;
         if let Some(link) = self.peers[peer].link.as_mut() {
             link.received = if role == Role::Primary { state.sequence } else { crate::Sequence(0) };
             link.theirs = Some(state);
@@ -258,7 +259,7 @@ impl Resource {
             if target.lags_behind_known(theirs) {
                 theirs.disk = theirs.disk.min(DiskState::Outdated);
             }
-            target.learn_generation(theirs);
+            target.learn_generation(node, theirs);
         }
         self.sequence = self.sequence.max(state.sequence);
         let role = state.role;
@@ -485,13 +486,16 @@ impl Volume {
     }
 
     /// Takes note of a newer generation that a good replica is in.
-    fn learn_generation(&mut self, theirs: &VolumeState) {
+    fn learn_generation(&mut self, node: NodeId, theirs: &VolumeState) {
         let newer = self.known.0 <= DAY_ZERO.0 || theirs.lineage.history.contains(&self.known);
         let good = self.state == DiskState::UpToDate;
         if theirs.disk == DiskState::UpToDate && theirs.lineage.current != self.known && newer && !good {
             let old = std::mem::replace(&mut self.known, theirs.lineage.current);
             self.known_history.clone_from(&theirs.lineage.history);
             meta::remember(&mut self.known_history, old);
+        }
+        if theirs.disk == DiskState::UpToDate && theirs.lineage.current == self.known {
+            self.left = self.left.without(node);
         }
     }
 

@@ -228,6 +228,7 @@ impl Resource {
             self.event(Event::Disk { volume: number, state });
         }
         self.volumes[volume].state = DiskState::Diskless;
+        self.volumes[volume].bitmaps.clear();
         self.stop_resync(volume);
         self.changed = true;
     }

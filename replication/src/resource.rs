@@ -182,6 +182,8 @@ pub(crate) struct Pair {
     pub(crate) plan: Plan,
     /// Whether the peer's bitmap is complete.
     pub(crate) bitmap_here: bool,
+    /// Whether both replicas are good and of one generation.
+    pub(crate) equal: bool,
 }
 
 /// Why a resource cannot be started as configured.
@@ -367,8 +369,9 @@ impl Volume {
         found: Found,
     ) -> Result<Self, (VolumeNumber, MetadataError)> {
         let others = volume.disks.without(config.node);
-        let mut bitmaps: Vec<_> = others.iter().map(|node| (node, Bitmap::new(volume.size))).collect();
         let mine = volume.disks.contains(config.node);
+        let tracked = if mine { others } else { NodeSet::EMPTY };
+        let mut bitmaps: Vec<_> = tracked.iter().map(|node| (node, Bitmap::new(volume.size))).collect();
         let disk = match found {
             Found::Fresh if mine => Some(blank(config, volume)),
             Found::Metadata(area) if mine => {

@@ -51,6 +51,7 @@ impl Resource {
             }
             if self.volumes[volume].resync.is_none()
                 && self.volumes[volume].disk.is_some()
+                && self.volumes[volume].state != DiskState::UpToDate
                 && let Some(source) = self.choose_source(volume)
             {
                 self.start_resync(volume, source);
@@ -336,6 +337,10 @@ impl Resource {
     /// Pieces of a peer's bitmap about this node.
     pub(crate) fn bitmap_piece(&mut self, peer: usize, volume: usize, first: u64, words: &[u64], last: bool) {
         let node = self.peers[peer].node;
+        if self.peers[peer].pair(volume).is_some_and(|pair| pair.equal) {
+            // It was sent before both ends knew that nothing differs any more.
+            return;
+        }
         if let Some(bitmap) = self.volumes[volume].bitmap(node) {
             bitmap.merge(first, words);
         }
@@ -455,29 +460,31 @@ impl Resource {
 
     /// Where both replicas are good and of one generation, nothing is left of what differed.
     pub(crate) fn forget_differences(&mut self, volume: usize) {
-        if self.volumes[volume].state != DiskState::UpToDate {
-            return;
-        }
-        let Some(current) = self.volumes[volume].disk.as_ref().map(|disk| disk.current) else { return };
+        let good = self.volumes[volume].state == DiskState::UpToDate;
+        let current = self.volumes[volume].disk.as_ref().map(|disk| disk.current);
         let mut persists = false;
         for peer in 0..self.peers.len() {
             let told = self.peers[peer].up().and_then(|state| state.volumes.get(volume));
-            let equal =
-                told.is_some_and(|told| told.disk == DiskState::UpToDate && told.lineage.current == current);
+            let equal = good
+                && told.is_some_and(|told| {
+                    told.disk == DiskState::UpToDate && Some(told.lineage.current) == current
+                });
             let node = self.peers[peer].node;
-            let Some(link) = self.peers[peer].link.as_mut().filter(|_| equal) else { continue };
-            if link.pairs[volume].plan != Plan::InStep {
-                link.pairs[volume].plan = Plan::InStep;
-                self.changed = true;
-                if let Some(bitmap) = self.volumes[volume].bitmap(node) {
+            let pair = self.peers[peer].link.as_mut().and_then(|link| link.pairs.get_mut(volume));
+            let Some(pair) = pair else { continue };
+            if !std::mem::replace(&mut pair.equal, equal) && equal {
+                self.changed |= pair.plan != Plan::InStep;
+                pair.plan = Plan::InStep;
+                let target = &mut self.volumes[volume];
+                if let Some(bitmap) = target.bitmap(node) {
                     bitmap.clear_all();
                 }
-            }
-            self.volumes[volume].left = self.volumes[volume].left.without(node);
-            if let Some(disk) = self.volumes[volume].disk.as_mut() {
-                let base = &mut disk.bases[usize::from(node.0)];
-                persists |= base.0 != 0;
-                *base = crate::Generation(0);
+                target.left = target.left.without(node);
+                if let Some(disk) = target.disk.as_mut() {
+                    let base = &mut disk.bases[usize::from(node.0)];
+                    persists |= base.0 != 0;
+                    *base = crate::Generation(0);
+                }
             }
         }
         if persists {

@@ -71,6 +71,7 @@ impl Resource {
     pub(crate) fn update_disks(&mut self) {
         for volume in 0..self.volumes.len() {
             self.leave_fresh(volume);
+            self.not_outdated(volume);
             let Some(disk) = &self.volumes[volume].disk else {
                 self.set_disk_state(volume, DiskState::Diskless);
                 continue;
@@ -86,6 +87,37 @@ impl Resource {
                 DiskState::Consistent
             };
             self.set_disk_state(volume, state);
+            self.forget_differences(volume);
+            self.decide_anew(volume);
+        }
+    }
+
+    /// A replica that was outdated is in step again with a good one, or nobody has anything newer.
+    fn not_outdated(&mut self, volume: usize) {
+        let disks = self.volumes[volume].config.disks;
+        let everyone = disks.intersection(self.present()) == disks;
+        if self.volumes[volume].disk.as_ref().is_some_and(|disk| disk.flags.outdated && disk.flags.consistent)
+            && (everyone || self.is_in_step(volume))
+            && !self.is_behind(volume)
+            && let Some(disk) = self.volumes[volume].disk.as_mut()
+        {
+            disk.flags.outdated = false;
+            self.persist(volume, None);
+        }
+    }
+
+    /// A replica fell behind while it was connected to one that it was in step with: they start over.
+    fn decide_anew(&mut self, volume: usize) {
+        let target = &self.volumes[volume];
+        let behind = target.disk.as_ref().is_some_and(|disk| !disk.flags.fresh && !disk.flags.consistent);
+        if !behind || target.resync.is_some() || self.is_behind(volume) {
+            return;
+        }
+        let source = self.peers.iter().position(|peer| {
+            peer.disk(volume) == DiskState::UpToDate && peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep)
+        });
+        if let Some(peer) = source {
+            self.part(peer, crate::Farewell::Retry, "the replica here is not in step any more");
         }
     }
 
@@ -120,35 +152,46 @@ impl Resource {
     fn is_newest(&self, volume: usize) -> bool {
         let target = &self.volumes[volume];
         let Some(disk) = &target.disk else { return false };
-        let told =
-            |peer: &crate::resource::Peer| peer.up().and_then(|state| state.volumes.get(volume)).cloned();
-        let in_step = self.peers.iter().any(|peer| {
-            let good = told(peer).is_some_and(|theirs| {
-                let diskless_primary = theirs.disk == DiskState::Diskless
-                    && peer.up().is_some_and(|state| state.role == Role::Primary);
-                (theirs.disk == DiskState::UpToDate || diskless_primary)
-                    && theirs.lineage.current == disk.current
-            });
-            good && peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep)
-        });
-        if in_step {
+        if self.is_in_step(volume) {
             return true;
         }
-        let behind = |peer: &crate::resource::Peer| {
-            let plan = peer.pair(volume).map(|pair| pair.plan);
-            let diskless = told(peer).is_some_and(|theirs| {
-                theirs.disk == DiskState::Diskless
-                    && theirs.lineage.current.0 > DAY_ZERO.0
-                    && theirs.lineage.current != disk.current
-            });
-            matches!(plan, Some(Plan::SyncTarget(_))) || diskless
-        };
-        if self.peers.iter().any(behind) {
+        if self.is_behind(volume) {
             return false;
         }
         let others = target.config.disks.without(self.config.node);
         let others_left = others.iter().all(|node| disk.bases[usize::from(node.0 & 31)].0 != 0);
         others_left || arbiter(self.config.quorum).hold_newest(&self.electorate(volume))
+    }
+
+    /// Whether a good replica, or a diskless Primary, is of the same generation and nothing else differs.
+    fn is_in_step(&self, volume: usize) -> bool {
+        let Some(current) = self.volumes[volume].disk.as_ref().map(|disk| disk.current) else { return false };
+        self.peers.iter().any(|peer| {
+            let Some(state) = peer.up() else { return false };
+            let theirs = &state.volumes[volume];
+            let good = match theirs.disk {
+                DiskState::UpToDate => true,
+                // It knows the generation, but not what a crash may have cost.
+                DiskState::Diskless => state.role == Role::Primary && !self.volumes[volume].crashed,
+                _ => false,
+            };
+            let in_step = peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep);
+            good && in_step && theirs.lineage.current == current
+        })
+    }
+
+    /// Whether a connected node has, or knows of, newer data.
+    fn is_behind(&self, volume: usize) -> bool {
+        let current = self.volumes[volume].disk.as_ref().map(|disk| disk.current);
+        self.peers.iter().any(|peer| {
+            let plan = peer.pair(volume).map(|pair| pair.plan);
+            let diskless = peer.up().is_some_and(|state| {
+                let theirs = &state.volumes[volume];
+                let known = theirs.lineage.current;
+                theirs.disk == DiskState::Diskless && known.0 > DAY_ZERO.0 && Some(known) != current
+            });
+            matches!(plan, Some(Plan::SyncTarget(_))) || diskless
+        })
     }
 
     pub(crate) fn set_disk_state(&mut self, volume: usize, state: DiskState) {

@@ -337,9 +337,11 @@ impl Resource {
     /// Acknowledges the changes that had to wait for quorum or for a generation.
     pub(crate) fn retry_stalled(&mut self) {
         for key in std::mem::take(&mut self.stalled) {
-            if let Some(change) = self.changes.get_mut(key) {
-                change.stalled = false;
+            if self.changes.contains(key) {
                 self.advance(key);
+            }
+            if self.changes.get(key).is_some_and(|change| change.stalled && change.task.is_some()) {
+                self.stalled.push(key);
             }
         }
     }

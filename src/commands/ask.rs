@@ -1,0 +1,71 @@
+//! Verbs that ask a running node once, and `events`, which goes on asking.
+
+use ops::{
+    admin::{self, Done},
+    cli::{Connect, Demote, Disconnect, Events, Promote, Reach, Set, Setting, Status},
+    status::{self, Resource},
+};
+use serde::Serialize;
+
+use super::{CommandError, json, print};
+use crate::client::{Client, encoded};
+
+pub(super) async fn status(status: &Status) -> Result<(), CommandError> {
+    let client = Client::new(status.reach.admin.as_deref())?;
+    let resources = pictures(&client, status.resource.as_deref()).await?;
+    print(&if status.reach.json { json(&resources) } else { status::render(&resources) })
+}
+
+pub(super) async fn pictures(client: &Client, resource: Option<&str>) -> Result<Vec<Resource>, CommandError> {
+    let query = resource.map(|name| format!("?resource={}", encoded(name))).unwrap_or_default();
+    Ok(client.get(&format!("/status{query}")).await?)
+}
+
+pub(super) async fn events(events: &Events) -> Result<(), CommandError> {
+    let client = Client::new(events.reach.admin.as_deref())?;
+    let query = format!("/events?now={}&text={}", events.now, !events.reach.json);
+    let mut lines = client.lines(&query).await?;
+    while let Some(line) = lines.next().await? {
+        print(&format!("{}\n", String::from_utf8_lossy(&line)))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn primary(ask: &Promote) -> Result<(), CommandError> {
+    operate(&ask.reach, &ask.resource, "primary", &admin::Promote { force: ask.force }).await
+}
+
+pub(super) async fn secondary(ask: &Demote) -> Result<(), CommandError> {
+    operate(&ask.reach, &ask.resource, "secondary", &admin::Demote { force: ask.force }).await
+}
+
+pub(super) async fn connect(ask: &Connect) -> Result<(), CommandError> {
+    let asked = admin::Connect { peer: ask.peer.clone(), discard_my_data: ask.discard_my_data };
+    operate(&ask.reach, &ask.resource, "connect", &asked).await
+}
+
+pub(super) async fn disconnect(ask: &Disconnect) -> Result<(), CommandError> {
+    operate(&ask.reach, &ask.resource, "disconnect", &admin::Disconnect { peer: ask.peer.clone() }).await
+}
+
+pub(super) async fn set(ask: &Set) -> Result<(), CommandError> {
+    let mut asked = admin::Set { peer: ask.peer.clone(), protocol: None };
+    for setting in &ask.settings {
+        match setting {
+            Setting::Protocol(mode) => asked.protocol = Some((*mode).into()),
+        }
+    }
+    operate(&ask.reach, &ask.resource, "set", &asked).await
+}
+
+/// Asks a node to do something to a resource. In JSON it prints the resource as it stands then; for people nothing.
+async fn operate(
+    reach: &Reach,
+    resource: &str,
+    verb: &str,
+    ask: &impl Serialize,
+) -> Result<(), CommandError> {
+    let client = Client::new(reach.admin.as_deref())?;
+    let done: Done = client.post(&format!("/resources/{}/{verb}", encoded(resource)), ask).await?;
+    if reach.json { print(&json(&done.resource)) } else { Ok(()) }
+}

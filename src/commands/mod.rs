@@ -1,0 +1,82 @@
+//! The verbs of the command line that are done beside a node, or asked of a running one.
+
+mod ask;
+mod local;
+mod watch;
+
+use std::process::ExitCode;
+
+use ops::cli::Verb;
+use thiserror::Error;
+
+use crate::client::ClientError;
+
+/// Why a verb failed.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    /// The node refused or failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A file or directory, or standard output.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The configuration has errors, which are printed already.
+    #[error("{file} has errors; mend them and check again")]
+    Configuration {
+        /// The file.
+        file: String,
+    },
+}
+
+impl CommandError {
+    /// 2 for a bad configuration, 1 for everything else.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Configuration { .. } => ExitCode::from(2),
+            Self::Client(_) | Self::Io { .. } => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Does what a verb says. Prints results on standard output; the caller prints the error on standard error.
+///
+/// # Errors
+/// When it cannot be done. Its text says what to do next.
+pub async fn run(verb: &Verb) -> Result<(), CommandError> {
+    match verb {
+        Verb::Check(check) => local::check(check),
+        Verb::Completions(completions) => local::completions(completions),
+        Verb::Man(man) => local::man(man),
+        Verb::Status(status) if status.watch => watch::status(status).await,
+        Verb::Status(status) => ask::status(status).await,
+        Verb::Events(events) => ask::events(events).await,
+        Verb::Primary(promote) => ask::primary(promote).await,
+        Verb::Secondary(demote) => ask::secondary(demote).await,
+        Verb::Connect(connect) => ask::connect(connect).await,
+        Verb::Disconnect(disconnect) => ask::disconnect(disconnect).await,
+        Verb::Set(set) => ask::set(set).await,
+        Verb::Wait(wait) => watch::wait(wait).await,
+    }
+}
+
+/// Prints, and treats a reader that has gone away (`| head`) as success.
+fn print(text: &str) -> Result<(), CommandError> {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(CommandError::Io { what: "cannot print".to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    format!("{:#}\n", serde_json::json!(value))
+}

@@ -1,0 +1,20 @@
+//! Whole clusters of replication cores in one thread, from one seed, held to the promises.
+//!
+//! The cores are those that the daemon links. The world around them is simulated: disks with volatile caches, links
+//! that delay, break and are cut one way or both ways, nodes that crash, lose power and come back, operators, and
+//! initiators that give up and go to another node. `SIM_TRACE=1` prints what happens.
+
+#![forbid(unsafe_code)]
+
+mod disk;
+mod history;
+mod nemesis;
+mod random;
+mod scenario;
+mod world;
+
+pub use disk::Disk;
+pub use history::{Access, History, Operation};
+pub use random::Random;
+pub use scenario::{Kind, Scenario};
+pub use world::{Report, World, run};
