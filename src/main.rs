@@ -3,19 +3,37 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use ops::cli::{Cli, Command};
+use evenkeel::{commands, demo, serve};
+use ops::cli::{Cli, Command, Verb};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Demo(arguments) => evenkeel::demo::run(&arguments),
-        Command::Serve(arguments) => evenkeel::serve::run(&arguments),
-        _ => Ok(()),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Verb(verb) => return run(&verb),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("evenkeel: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: &Verb) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("evenkeel: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(commands::run(verb)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("evenkeel: {error}");
+            error.exit_code()
         }
     }
 }

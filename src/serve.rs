@@ -16,10 +16,12 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    admin::{scrape, socket::AdminSocket},
     daemon::{Daemon, resolve},
     front::{catalog::Catalog, listener::Listener},
 };
@@ -43,24 +45,26 @@ async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut daemon = Daemon::start(config, name).await?;
-    let served = listen(&mut daemon).await;
+    let stop = CancellationToken::new();
+    let served = listen(&mut daemon, &stop).await;
     if served.is_ok() {
         tokio::select! {
             _ = terminate.recv() => info!("SIGTERM: stopping"),
             _ = interrupt.recv() => info!("SIGINT: stopping"),
         }
     }
+    stop.cancel();
     daemon.stop().await;
     served
 }
 
 /// Lets peers, initiators and operators in, in this order.
-async fn listen(daemon: &mut Daemon) -> anyhow::Result<()> {
+async fn listen(daemon: &mut Daemon, stop: &CancellationToken) -> anyhow::Result<()> {
     daemon.listen_to_peers().await?;
     let node = daemon.node().clone();
     let own = node.config.node(&node.name).context("the node is in its own configuration")?;
     let catalog = Arc::new(Catalog::new(&node.config, own)?);
-    let listener = Listener::new(node.clone(), catalog);
+    let listener = Listener::new(node.clone(), catalog, daemon.counters());
     for portal in &own.iscsi {
         let socket = TcpListener::bind(resolve(portal)?)
             .await
@@ -68,6 +72,17 @@ async fn listen(daemon: &mut Daemon) -> anyhow::Result<()> {
         info!(%portal, "iSCSI");
         daemon.open(listener.clone().run(socket));
     }
+    let view = Arc::new(daemon.view());
+    let admin = AdminSocket::bind(&own.admin)
+        .with_context(|| format!("cannot listen for operators at {}", own.admin.display()))?;
+    daemon.open(admin.serve(Arc::clone(&view), stop.clone()));
+    if let Some(address) = &own.metrics {
+        let socket = TcpListener::bind(resolve(address)?)
+            .await
+            .with_context(|| format!("cannot serve metrics on {address}"))?;
+        daemon.open(scrape::serve(socket, view, stop.clone()));
+    }
+    info!(node = node.name, "ready");
     Ok(())
 }
 

@@ -114,7 +114,8 @@ impl Resource {
             return;
         }
         let source = self.peers.iter().position(|peer| {
-            peer.disk(volume) == DiskState::UpToDate && peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep)
+            peer.disk(volume) == DiskState::UpToDate
+                && peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep)
         });
         if let Some(peer) = source {
             self.part(peer, crate::Farewell::Retry, "the replica here is not in step any more");

@@ -4,7 +4,10 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, bail};
 use block::VolumeNumber;
-use ops::config::{self, Config, Identity};
+use ops::{
+    config::{self, Config, Identity},
+    metrics::Latencies,
+};
 use replication::{Effect, Found, Instant, NodeId, VolumeConfig, authenticate};
 use target_proto::scsi::{
     PortGroup, RelativePort, Target, TargetIdentity, TargetPort, UnitConfig, VolumeIdentity,
@@ -59,7 +62,9 @@ impl Common<'_> {
             .with_context(|| format!("resource {:?} cannot start", resource.name))?;
         let core = Core { core, effects };
         let name = resource.name.clone();
-        Ok(Start { place, name, core, disks, reservations, peers, target })
+        let latencies = Latencies::new(&name, self.others().map(|node| node.id));
+        let latencies = Arc::new(latencies);
+        Ok(Start { place, name, core, latencies, disks, reservations, peers, target })
     }
 
     fn disk_config(&self, volume: &config::Volume) -> Option<DiskConfig> {
@@ -82,20 +87,13 @@ impl Common<'_> {
             bail!("node {:?} has no `replication` address", node.name);
         };
         let net = &resource.connection(self.node.id, node.id).net;
-        let defaults = peer::Options::default();
         Ok(Setup {
             identity: Arc::clone(&self.proof),
             resource: resource.name.clone(),
             peer: node.id,
             peer_name: node.name.clone(),
             address: resolve(address)?,
-            options: peer::Options {
-                ping_interval: net.ping_int,
-                ping_timeout: net.ping_timeout,
-                timeout: net.timeout,
-                connect_interval: net.connect_int,
-                ..defaults
-            },
+            options: peer::Options::from(net),
         })
     }
 

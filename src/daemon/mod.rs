@@ -7,7 +7,10 @@ pub mod secrets;
 use std::{sync::Arc, thread::JoinHandle};
 
 use anyhow::Context;
-use ops::config::{self, Config};
+use ops::{
+    config::{self, Config, Identity},
+    metrics::{Counters, Latencies},
+};
 use replication::{Event, authenticate};
 use tokio::{
     sync::{broadcast, mpsc},
@@ -19,6 +22,7 @@ pub use assemble::resolve;
 pub use node::{Node, Resource, portal_group};
 
 use crate::{
+    admin::View,
     disk::Ring,
     peer::{self, Directory},
     shard::Shard,
@@ -34,6 +38,9 @@ pub struct Daemon {
     doors: JoinSet<()>,
     directory: Directory,
     proof: Arc<authenticate::Identity>,
+    identity: Identity,
+    counters: Arc<Counters>,
+    latencies: Vec<Arc<Latencies>>,
 }
 
 impl Daemon {
@@ -49,16 +56,13 @@ impl Daemon {
         let proof = peer::identity(&config.cluster.name, own.id, authenticate::Secret::new(bytes))
             .context("the system gives no random bytes")?;
         let directory = Directory::default();
-        let common = Common {
-            config: &config,
-            node: own,
-            identity: config.identity(secret.as_ref()),
-            proof: Arc::clone(&proof),
-        };
+        let identity = config.identity(secret.as_ref());
+        let common = Common { config: &config, node: own, identity, proof: Arc::clone(&proof) };
         let starts = (0..)
             .zip(&config.resources)
             .map(|(place, resource)| common.start(place, resource))
             .collect::<anyhow::Result<Vec<Start>>>()?;
+        let latencies: Vec<_> = starts.iter().map(|start| Arc::clone(&start.latencies)).collect();
         let (shards, threads) = start_shards(starts.len())?;
         let (events, _) = broadcast::channel(EVENTS_MAX);
         let mut resources = Vec::with_capacity(starts.len());
@@ -66,7 +70,20 @@ impl Daemon {
             resources.push(run(start, shard, &directory, &events).await);
         }
         let node = Node { config: Arc::clone(&config), name: name.to_owned(), resources, events };
-        Ok(Self { node, threads, doors: JoinSet::new(), directory, proof })
+        let (doors, counters) = (JoinSet::new(), Arc::default());
+        Ok(Self { node, threads, doors, directory, proof, identity, counters, latencies })
+    }
+
+    /// What happened to the node as a whole.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// What operators see of the node.
+    #[must_use]
+    pub fn view(&self) -> View {
+        View::new(self.node.clone(), self.identity, self.counters(), self.latencies.clone())
     }
 
     /// The running node.

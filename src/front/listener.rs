@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use ops::metrics::{Counted, Counters};
 use target_proto::iscsi::{
     login::{Login, LoginError, Progress, Purpose, Ready},
     pdu::Output,
@@ -56,6 +57,7 @@ pub struct Accepted {
 pub struct Listener {
     node: Node,
     catalog: Arc<Catalog>,
+    counters: Arc<Counters>,
     half_open: Arc<Mutex<HalfOpen>>,
     quota: Arc<Mutex<Quota>>,
 }
@@ -63,8 +65,8 @@ pub struct Listener {
 impl Listener {
     /// A listener that listens nowhere yet.
     #[must_use]
-    pub fn new(node: Node, catalog: Arc<Catalog>) -> Self {
-        Self { node, catalog, half_open: Arc::default(), quota: Arc::default() }
+    pub fn new(node: Node, catalog: Arc<Catalog>, counters: Arc<Counters>) -> Self {
+        Self { node, catalog, counters, half_open: Arc::default(), quota: Arc::default() }
     }
 
     /// Accepts on one portal, until it is dropped.
@@ -99,6 +101,7 @@ impl Listener {
     }
 
     async fn hand_over(&self, accepted: Accepted) {
+        self.counters.add(Counted::LoginAccepted);
         let identity = accepted.ready.identity();
         info!(address = %accepted.address, %identity, purpose = ?identity.purpose, "initiator logs in");
         match &identity.purpose {
@@ -122,6 +125,7 @@ impl Listener {
     }
 
     fn refused(&self, address: SocketAddr, reason: &str) {
+        self.counters.add(Counted::LoginRefused);
         let verdict = self.quota.lock().unwrap_or_else(PoisonError::into_inner).ask(Instant::now());
         if let Verdict::Log { left_out } = verdict {
             warn!(%address, reason, left_out, "iSCSI login refused");

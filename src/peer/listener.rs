@@ -98,7 +98,11 @@ impl Listener {
     ///
     /// # Errors
     /// When the address cannot be had.
-    pub async fn bind(address: &Address, identity: Arc<Identity>, directory: Directory) -> io::Result<Self> {
+    pub async fn bind(
+        address: SocketAddr,
+        identity: Arc<Identity>,
+        directory: Directory,
+    ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let (meetings, half_open) = (JoinSet::new(), Vec::new());
         Ok(Self { socket, identity, directory, meetings, half_open, refusals: Quota::default() })

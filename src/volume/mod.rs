@@ -46,7 +46,7 @@ impl Handle {
 
     /// Submits a command. Its status arrives in `completions` under `tag`, once.
     pub fn submit(&self, volume: VolumeNumber, command: Command, completions: &Rc<Completions>, tag: u64) {
-        let id = self.waiting.expect(completions, tag);
+        let id = self.waiting.expect(&command, completions, tag);
         self.mailbox.push(Input::Command { volume, id, command });
     }
 

@@ -1,8 +1,9 @@
 //! Starts a resource on its shard.
 
-use std::{rc::Rc, time::Instant};
+use std::{rc::Rc, sync::Arc, time::Instant};
 
 use block::VolumeNumber;
+use ops::metrics::Latencies;
 use replication::{Effect, Event, Resource};
 use target_proto::scsi::Target;
 use tokio::sync::{broadcast, mpsc};
@@ -32,6 +33,8 @@ pub struct Start {
     pub name: String,
     /// Its core.
     pub core: Core,
+    /// Where the times of its commands are recorded.
+    pub latencies: Arc<Latencies>,
     /// The local disks.
     pub disks: Vec<(VolumeNumber, Backing)>,
     /// The persistent reservations that were found on them.
@@ -51,7 +54,7 @@ impl Start {
         control: mpsc::Receiver<Control>,
         events: broadcast::Sender<(usize, Event)>,
     ) -> Rc<Export> {
-        let (mailbox, waiting) = (Rc::<Mailbox>::default(), Rc::<Waiting>::default());
+        let (mailbox, waiting) = (Rc::<Mailbox>::default(), Rc::new(Waiting::new(self.latencies)));
         let stores = Rc::default();
         let handle = Handle::new(Rc::clone(&mailbox), Rc::clone(&waiting), Rc::clone(&stores));
         let export = Rc::new(Export::new(handle, self.target));

@@ -1,8 +1,9 @@
 //! Who gets the answer: commands that are with a resource, and where their statuses go.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Instant};
 
-use block::{CommandId, Status};
+use block::{Command, CommandId, Status};
+use ops::metrics::{Latencies, Operation};
 use slab::Slab;
 
 use crate::local::Queue;
@@ -11,21 +12,31 @@ use crate::local::Queue;
 pub type Completions = Queue<(u64, Status)>;
 
 /// The commands that a resource has not answered yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Waiting {
     places: RefCell<Slab<Place>>,
+    latencies: Arc<Latencies>,
 }
 
 #[derive(Debug)]
 struct Place {
     completions: Rc<Completions>,
     tag: u64,
+    operation: Operation,
+    began: Instant,
 }
 
 impl Waiting {
+    /// Nothing waits. The time of each command goes to `latencies`.
+    #[must_use]
+    pub const fn new(latencies: Arc<Latencies>) -> Self {
+        Self { places: RefCell::new(Slab::new()), latencies }
+    }
+
     /// Names a new command whose status goes to `completions` under `tag`.
-    pub fn expect(&self, completions: &Rc<Completions>, tag: u64) -> CommandId {
-        let place = Place { completions: Rc::clone(completions), tag };
+    pub fn expect(&self, command: &Command, completions: &Rc<Completions>, tag: u64) -> CommandId {
+        let completions = Rc::clone(completions);
+        let place = Place { completions, tag, operation: operation(command), began: Instant::now() };
         CommandId(self.places.borrow_mut().insert(place) as u64)
     }
 
@@ -36,6 +47,7 @@ impl Waiting {
     pub fn complete(&self, id: CommandId, status: Status) {
         let key = usize::try_from(id.0).expect("the name came from a usize");
         let place = self.places.borrow_mut().remove(key);
+        self.latencies.initiator.record(place.operation, place.began.elapsed());
         place.completions.push((place.tag, status));
     }
 
@@ -52,6 +64,15 @@ impl Waiting {
     }
 }
 
+const fn operation(command: &Command) -> Operation {
+    match command {
+        Command::Read { .. } | Command::Allocation { .. } => Operation::Read,
+        Command::Write { .. } | Command::CompareAndWrite { .. } | Command::OrWrite { .. } => Operation::Write,
+        Command::Flush => Operation::Flush,
+        Command::Discard { .. } | Command::WriteZeroes { .. } => Operation::Discard,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,8 +80,10 @@ mod tests {
     /// Each command's status reaches the connection that sent it, under its tag, in whatever order they end.
     #[test]
     fn statuses_find_their_connection() {
-        let (waiting, first, second) = (Waiting::default(), Rc::default(), Rc::default());
-        let (a, b) = (waiting.expect(&first, 7), waiting.expect(&second, 9));
+        let waiting = Waiting::new(Arc::new(Latencies::new("db", [])));
+        let (first, second) = (Rc::default(), Rc::default());
+        let (a, b) =
+            (waiting.expect(&Command::Flush, &first, 7), waiting.expect(&Command::Flush, &second, 9));
         waiting.complete(b, Status::Miscompare { offset: 1 });
         waiting.complete(a, Status::Done);
         let (mut of_first, mut of_second) = (Vec::new(), Vec::new());
