@@ -5,6 +5,7 @@ use std::{
     io::{self, IsTerminal},
     path::{Path, PathBuf, absolute},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
@@ -17,7 +18,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -54,7 +55,10 @@ async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
         }
     }
     stop.cancel();
-    daemon.stop().await;
+    if tokio::time::timeout(STOP_MAX, daemon.stop()).await.is_err() {
+        error!("a disk or a peer holds the stop up: leaving as in a crash");
+        std::process::exit(1);
+    }
     served
 }
 
@@ -142,6 +146,9 @@ fn single_admin(disk: &Path) -> anyhow::Result<PathBuf> {
     let directory = if is_device { Path::new("/run") } else { disk.parent().unwrap_or(Path::new("/")) };
     Ok(directory.join(format!("{name}.sock")))
 }
+
+/// How long a stop may take (P11): a disk that never answers does not hold it up.
+const STOP_MAX: Duration = Duration::from_secs(9);
 
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("EVENKEEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
