@@ -1,6 +1,6 @@
 //! A running node, as its listeners and its admin socket see it from any thread.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ops::config::Config;
 use replication::{Event, NodeId, Refusal, Verb};
@@ -56,8 +56,23 @@ impl Resource {
         answer.await.ok()
     }
 
-    /// Finishes what is in flight and returns once the disks are closed.
+    /// Asks initiators to log out, finishes what is in flight and returns once the disks are closed.
     pub(super) async fn stop(&self) {
+        let (done, left) = oneshot::channel();
+        let place = self.place;
+        self.shard
+            .run(move |local| {
+                if let Some(export) = local.export(place) {
+                    tokio::task::spawn_local(async move {
+                        export.iscsi.stop().await;
+                        // The time to leave may be over.
+                        let _ = done.send(());
+                    });
+                }
+            })
+            .await;
+        // A command that is stuck ends when the resource stops, so the time is bounded.
+        let _ = tokio::time::timeout(LEAVE_TIME, left).await;
         let (reply, answer) = oneshot::channel();
         // A closed channel on either way means that the resource's task has ended already.
         let _ = self.control.send(Control::Stop { reply }).await;
@@ -71,6 +86,9 @@ impl Resource {
 pub fn portal_group(node: NodeId) -> u16 {
     u16::from(node.0) + 1
 }
+
+/// How long initiators and their commands may take to leave, when the node stops.
+const LEAVE_TIME: Duration = Duration::from_secs(5);
 
 fn stopped() -> Refusal {
     Refusal { what: "the resource has stopped".into(), remedy: "start the node again".into() }

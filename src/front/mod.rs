@@ -4,3 +4,4 @@ pub mod catalog;
 mod discovery;
 pub mod iscsi;
 pub mod listener;
+pub mod sessions;

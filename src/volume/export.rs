@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
+    rc::Rc,
 };
 
 use replication::{Event, Refusal, ResourceStatus, Role, Verb};
@@ -10,6 +11,7 @@ use target_proto::scsi::{NexusId, PathState, PortGroup, Target};
 use tokio::sync::oneshot;
 
 use super::Handle;
+use crate::front::sessions::Sessions;
 
 /// A resource as its front ends see it. It lives on the resource's shard.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub struct Export {
     pub volume: Handle,
     /// The SCSI target.
     pub target: RefCell<Target>,
+    /// The iSCSI sessions.
+    pub iscsi: Rc<Sessions>,
     able: Cell<bool>,
     sessions: RefCell<BTreeMap<NexusId, SessionReport>>,
 }
@@ -25,10 +29,11 @@ pub struct Export {
 impl Export {
     /// An export whose paths do not serve yet.
     #[must_use]
-    pub const fn new(volume: Handle, target: Target) -> Self {
+    pub fn new(volume: Handle, target: Target) -> Self {
         Self {
             volume,
             target: RefCell::new(target),
+            iscsi: Rc::default(),
             able: Cell::new(false),
             sessions: RefCell::new(BTreeMap::new()),
         }
