@@ -1,6 +1,6 @@
 //! A small iSCSI initiator: for the demo's check, the tests and the benchmark.
 
-use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, fmt, io, net::SocketAddr, time::Duration};
 
 use block::Payload;
 use bytes::{BufMut, BytesMut};
@@ -47,6 +47,16 @@ pub enum Request {
     Flush,
 }
 
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { offset, len } => write!(f, "read of {len} bytes at {offset}"),
+            Self::Write { offset, data } => write!(f, "write of {} bytes at {offset}", data.len()),
+            Self::Flush => f.write_str("flush"),
+        }
+    }
+}
+
 /// Why a session is of no use, or a request failed.
 #[derive(Debug, Error)]
 pub enum SessionError {
@@ -63,7 +73,7 @@ pub enum SessionError {
     #[error(transparent)]
     Protocol(#[from] InitiatorError),
     /// A command failed.
-    #[error("{request:?} ended with SCSI status {status:#04x}, sense {sense:02x?}")]
+    #[error("{request} ended with SCSI status {status:#04x}, sense {sense:02x?}")]
     Failed {
         /// Which.
         request: Request,
@@ -115,9 +125,15 @@ impl Session {
     /// # Errors
     /// When the request fails or the session breaks.
     pub async fn request(&mut self, request: Request) -> Result<Payload, SessionError> {
-        let task = self.start(&request);
-        let completed = self.wait_for(task).await?;
-        if completed.status == GOOD { Ok(completed.data) } else { Err(failed(request, &completed)) }
+        loop {
+            let task = self.start(&request);
+            let completed = self.wait_for(task).await?;
+            match completed.status {
+                GOOD => return Ok(completed.data),
+                _ if is_attention(&completed) => {}
+                _ => return Err(failed(request, &completed)),
+            }
+        }
     }
 
     /// Carries out requests, `depth` of them at a time, until `next` has no more. Each one that ends well goes to
@@ -132,7 +148,11 @@ impl Session {
         mut done: impl FnMut(Request, Payload),
     ) -> Result<(), SessionError> {
         let mut under_way = BTreeMap::new();
+        let mut again = Vec::new();
         loop {
+            for request in again.drain(..) {
+                under_way.insert(self.start(&request), request);
+            }
             while under_way.len() < depth
                 && let Some(request) = next()
             {
@@ -145,10 +165,11 @@ impl Session {
             for event in self.events.drain(..) {
                 let Event::Completed(completed) = event else { continue };
                 let Some(request) = under_way.remove(&completed.task) else { continue };
-                if completed.status != GOOD {
-                    return Err(failed(request, &completed));
+                match completed.status {
+                    GOOD => done(request, completed.data),
+                    _ if is_attention(&completed) => again.push(request),
+                    _ => return Err(failed(request, &completed)),
                 }
-                done(request, completed.data);
             }
         }
     }
@@ -208,6 +229,11 @@ impl Session {
     }
 }
 
+/// Whether the command was not carried out because the target had something to tell (SAM-5 5.14).
+fn is_attention(completed: &Completed) -> bool {
+    completed.sense.get(2).is_some_and(|key| key & 0x0f == UNIT_ATTENTION)
+}
+
 fn failed(request: Request, completed: &Completed) -> SessionError {
     SessionError::Failed { request, status: completed.status, sense: completed.sense.to_vec() }
 }
@@ -218,6 +244,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const RECEIVE_LEN: usize = 256 << 10;
 const BLOCK_LEN: u64 = 512;
 const GOOD: u8 = 0;
+const UNIT_ATTENTION: u8 = 6;
 const READ_16: u8 = 0x88;
 const WRITE_16: u8 = 0x8a;
 const SYNCHRONIZE_CACHE_16: u8 = 0x91;

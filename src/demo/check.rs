@@ -98,7 +98,9 @@ fn compare(nodes: &Nodes) -> anyhow::Result<()> {
     for at in (0..SIZE).step_by(1 << 20) {
         first.read_exact(&mut ours)?;
         second.read_exact(&mut theirs)?;
-        if let Some(offset) = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs) {
+        if ours != theirs
+            && let Some(offset) = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs)
+        {
             bail!("the replicas of alpha and bravo differ at byte {}", at + offset as u64);
         }
     }
