@@ -23,7 +23,7 @@ impl ExpectHello {
     /// Begins as the dialler: appends the hello to `output`.
     ///
     /// # Panics
-    /// When a name is longer than [`NAME_MAX`], which the configuration excludes.
+    /// When a name is longer than [`super::NAME_MAX`], which the configuration excludes.
     #[must_use]
     pub fn dial(
         identity: &Identity,
