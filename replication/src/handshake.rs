@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::{
     ConnectionState, DiskState, Effect, Event, Farewell, LinkId, NodeId, NodeSet, NodeState, Packet, Plan,
     Resource, Role, VolumeState,
-    generation::{DAY_ZERO, Side, decide},
+    generation::{DAY_ZERO, REIGN_SHIFT, Side, decide},
     meta,
     peer_write::Incoming,
     resource::{Link, Pair, Volume},
@@ -157,11 +157,12 @@ impl Resource {
             self.part(peer, Farewell::Unrelated, "its data has nothing in common with ours");
             return;
         }
-        let superseded = self.is_superseded(&state);
-        let both = mine.role == Role::Primary
-            && state.role == Role::Primary
-            && !superseded
-            && !supersedes(&mine, &state);
+        // Of two Primaries, the one that others went on without gives way.
+        let (reign, theirs) = (mine.sequence.0 >> REIGN_SHIFT, state.sequence.0 >> REIGN_SHIFT);
+        let two = mine.role == Role::Primary && state.role == Role::Primary;
+        let later = supersedes(&mine, &state);
+        let superseded = self.is_superseded(&state) || two && reign < theirs && !later;
+        let both = two && !superseded && !later && reign == theirs;
         if both || pairs.iter().any(|pair| pair.plan == Plan::SplitBrain) {
             self.part(peer, Farewell::Diverged, "the data diverged: split brain");
             return;

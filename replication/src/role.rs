@@ -5,7 +5,7 @@ use block::{Command, CommandId, Failure, Status, VolumeNumber};
 use crate::{
     DiskState, Effect, Event, Generation, Instant, LinkId, OperatorRequest, Packet, Plan, Quorum, Refusal,
     Resource, Role, Sequence,
-    generation::DAY_ZERO,
+    generation::{DAY_ZERO, REIGN_SHIFT},
     job::After,
     quorum::{Electorate, arbiter, tiebreakers},
     resource::{Demotion, Stopping},
@@ -622,6 +622,3 @@ impl Resource {
         }
     }
 }
-
-/// The order of a Primary begins at a multiple of two to this power.
-const REIGN_SHIFT: u32 = 40;
