@@ -116,7 +116,7 @@ struct Rule {
 const BITMAP: Scope = Scope::Bitmap;
 const FULL: Scope = Scope::Full;
 
-const RULES: [Rule; 24] = [
+const RULES: [Rule; 26] = [
     Rule { applies: |a, b| a.replica.size != b.replica.size, plan: Plan::Unrelated },
     // Nothing was ever written to either.
     Rule { applies: |a, b| a.blank() && b.blank(), plan: Plan::InStep },
@@ -138,6 +138,9 @@ const RULES: [Rule; 24] = [
     // One went on without the other, once.
     Rule { applies: |a, b| left(b, a), plan: Plan::SyncTarget(BITMAP) },
     Rule { applies: |a, b| left(a, b), plan: Plan::SyncSource(BITMAP) },
+    // One of the two generations was given up, and the other end took it over all the same.
+    Rule { applies: |a, b| mutual(a, b) && a.merit() > b.merit(), plan: Plan::SyncSource(FULL) },
+    Rule { applies: |a, b| mutual(a, b) && a.merit() < b.merit(), plan: Plan::SyncTarget(FULL) },
     // One went on without the other, who knows how often.
     Rule { applies: |a, b| b.knows(a.lineage().current), plan: Plan::SyncTarget(FULL) },
     Rule { applies: |a, b| a.knows(b.lineage().current), plan: Plan::SyncSource(FULL) },
@@ -190,6 +193,10 @@ fn discards(a: &Side<'_>, b: &Side<'_>) -> bool {
     a.discards && !b.discards && a.role != Role::Primary
 }
 
+fn mutual(a: &Side<'_>, b: &Side<'_>) -> bool {
+    a.knows(b.lineage().current) && b.knows(a.lineage().current)
+}
+
 fn related(a: &Side<'_>, b: &Side<'_>) -> bool {
     a.lineage().history.iter().any(|&generation| b.knows(generation))
 }
@@ -228,6 +235,7 @@ mod tests {
             (1, 0, 0),
             (2, 0, 0),
             (2, 0, 1),
+            (2, 0, 3),
             (3, 2, 2),
             (3, 0, 2),
             (4, 2, 2),

@@ -183,6 +183,10 @@ impl Resource {
             if target.lags_behind_known(theirs) || matches!(pair.plan, Plan::SyncSource(_)) {
                 theirs.disk = theirs.disk.min(DiskState::Outdated);
             }
+            if self.role == Role::Primary {
+                // While it was away, others may have caught up with it: the next change leaves them behind anew.
+                target.left = NodeSet::EMPTY;
+            }
             target.learn_generation(node, theirs);
         }
         self.sequence = self.sequence.max(state.sequence);

@@ -469,6 +469,7 @@ impl Resource {
                 && told.is_some_and(|told| {
                     told.disk == DiskState::UpToDate && Some(told.lineage.current) == current
                 });
+            let history = told.filter(|_| equal).map(|told| told.lineage.history.clone());
             let node = self.peers[peer].node;
             let pair = self.peers[peer].link.as_mut().and_then(|link| link.pairs.get_mut(volume));
             let Some(pair) = pair else { continue };
@@ -484,6 +485,13 @@ impl Resource {
                     let base = &mut disk.bases[usize::from(node.0)];
                     persists |= base.0 != 0;
                     *base = crate::Generation(0);
+                    // What either of them gave up, both know.
+                    for generation in history.into_iter().flatten().rev() {
+                        if !disk.history.contains(&generation) && generation != disk.current {
+                            meta::remember(&mut disk.history, generation);
+                            persists = true;
+                        }
+                    }
                 }
             }
         }

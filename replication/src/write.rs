@@ -227,9 +227,15 @@ impl Resource {
             return true;
         }
         if !taken {
-            // Nobody took it over, nothing was acknowledged in it: it never was.
+            // Nobody is known to have taken it over, nothing was acknowledged in it: it is given up. Whoever took it
+            // over all the same has nothing that the history does not have.
             target.known = previous;
             target.left = NodeSet(target.left.0 & !missing.0);
+            meta::remember(&mut target.known_history, current);
+            if let Some(disk) = target.disk.as_mut() {
+                meta::remember(&mut disk.history, current);
+                self.persist(volume, None);
+            }
         }
         false
     }
