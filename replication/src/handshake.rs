@@ -397,6 +397,8 @@ impl Resource {
         }
         self.deferred.retain(|(asker, ..)| *asker != peer);
         let reads = std::mem::take(&mut link.reads);
+        // First who is left, then what may be acknowledged without the peer.
+        self.update_quorum();
         self.lose_legs(peer, None);
         self.reissue_reads(&reads);
         self.candidate_lost_peer(peer);

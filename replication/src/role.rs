@@ -160,7 +160,23 @@ impl Resource {
         }
         let others = target.config.disks.without(self.config.node);
         let others_left = others.iter().all(|node| disk.bases[usize::from(node.0 & 31)].0 != 0);
-        others_left || arbiter(self.config.quorum).hold_newest(&self.electorate(volume))
+        others_left || arbiter(self.config.quorum).hold_newest(&self.electorate(volume), self.witnesses(volume))
+    }
+
+    /// The nodes whose replicas vouch that nothing newer was acknowledged: whole, not crashed, and not known to be
+    /// behind another generation.
+    fn witnesses(&self, volume: usize) -> crate::NodeSet {
+        let target = &self.volumes[volume];
+        let current = target.disk.as_ref().map(|disk| disk.current);
+        let vouches = |peer: &&crate::resource::Peer| {
+            peer.up().is_some_and(|state| {
+                let theirs = &state.volumes[volume];
+                let in_generation = theirs.disk > DiskState::Outdated || Some(theirs.lineage.current) == current;
+                theirs.consistent && !theirs.crashed && !theirs.fresh && in_generation
+            })
+        };
+        let mine = (!target.crashed).then_some(self.config.node);
+        self.peers.iter().filter(vouches).map(|peer| peer.node).chain(mine).collect()
     }
 
     /// Whether a good replica, or a diskless Primary, is of the same generation and nothing else differs.
