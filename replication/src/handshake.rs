@@ -232,6 +232,7 @@ impl Resource {
         {
             disk.flags.outdated = true;
             self.persist(volume, None);
+            self.set_disk_state(volume, DiskState::Outdated);
         }
     }
 
@@ -250,6 +251,7 @@ impl Resource {
         if behind && self.role != Role::Primary {
             disk.flags.outdated = true;
             self.persist(volume, None);
+            self.set_disk_state(volume, DiskState::Outdated);
         }
     }
 
