@@ -144,6 +144,9 @@ impl Resource {
     fn meet(&mut self, peer: usize, state: NodeState) {
         let Some(link) = &self.peers[peer].link else { return };
         let (mine, node) = (link.told.clone(), self.peers[peer].node);
+        if self.volumes.iter().any(|volume| volume.generation.is_some()) {
+            return self.part(peer, Farewell::Retry, "a new generation is about to begin here");
+        }
         let mut pairs = Vec::with_capacity(mine.volumes.len());
         for (ours, theirs) in mine.volumes.iter().zip(&state.volumes) {
             let plan = if ours.disk == DiskState::Diskless || theirs.disk == DiskState::Diskless {
@@ -401,6 +404,7 @@ impl Resource {
         let reads = std::mem::take(&mut link.reads);
         // First who is left, then what may be acknowledged without the peer.
         self.update_quorum();
+        self.announce();
         self.lose_legs(peer, None);
         self.reissue_reads(&reads);
         self.candidate_lost_peer(peer);

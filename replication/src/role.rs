@@ -137,7 +137,8 @@ impl Resource {
             return;
         }
         let source = self.peers.iter().position(|peer| {
-            peer.disk(volume) == DiskState::UpToDate && peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep)
+            peer.disk(volume) == DiskState::UpToDate
+                && peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep)
         });
         if let Some(peer) = source {
             self.part(peer, crate::Farewell::Retry, "the replica here is not in step any more");
@@ -196,7 +197,8 @@ impl Resource {
         let vouches = |peer: &&crate::resource::Peer| {
             peer.up().is_some_and(|state| {
                 let theirs = &state.volumes[volume];
-                let in_generation = theirs.disk > DiskState::Outdated || Some(theirs.lineage.current) == current;
+                let in_generation =
+                    theirs.disk > DiskState::Outdated || Some(theirs.lineage.current) == current;
                 theirs.consistent && !theirs.crashed && !theirs.fresh && in_generation
             })
         };
@@ -231,7 +233,10 @@ impl Resource {
                 let theirs = &state.volumes[volume];
                 let known = theirs.lineage.current;
                 // What no disk has, nobody was ever told to have.
-                !everyone && theirs.disk == DiskState::Diskless && known.0 > DAY_ZERO.0 && Some(known) != current
+                !everyone
+                    && theirs.disk == DiskState::Diskless
+                    && known.0 > DAY_ZERO.0
+                    && Some(known) != current
             });
             matches!(plan, Some(Plan::SyncTarget(_))) || diskless
         })
@@ -619,7 +624,8 @@ impl Resource {
         let held = self.tasks.iter().all(|(_, task)| task.state == crate::task::State::Held);
         match stopping {
             Stopping::Draining => {
-                let cut_off = (0..self.volumes.len()).any(|at| !self.volumes[at].quorum || !self.has_data(at));
+                let cut_off =
+                    (0..self.volumes.len()).any(|at| !self.volumes[at].quorum || !self.has_data(at));
                 if held || cut_off {
                     self.fail_tasks(Failure::Stopping);
                 }

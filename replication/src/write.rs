@@ -319,7 +319,6 @@ impl Resource {
     /// Takes a peer out of every change of one volume, or of all: what it may not have is marked.
     pub(crate) fn lose_legs(&mut self, peer: usize, volume: Option<usize>) {
         let node = self.peers[peer].node;
-        let mut told = NodeSet::EMPTY;
         for at in 0..self.log.len() {
             let Some(key) = self.log.get(at).and_then(|logged| logged.key) else { continue };
             let change = &mut self.changes[key];
@@ -336,22 +335,15 @@ impl Resource {
                 if !planted(Fault::ForgetInFlight) {
                     self.volumes[of].mark(NodeSet::EMPTY.with(node), extent);
                 }
-                told = NodeSet(told.0 | 1 << (of & 31));
             }
         }
-        self.notify_loss(node, told);
+        for at in 0..self.volumes.len() {
+            // Until it notices, it may still catch up with the generation from others: the next change begins one.
+            if volume.is_none_or(|volume| volume == at) {
+                self.volumes[at].left = self.volumes[at].left.without(node);
+            }
+        }
         self.revisit_changes();
-    }
-
-    /// Others must know that a peer which was behind already may miss what is in flight.
-    fn notify_loss(&mut self, node: NodeId, volumes: NodeSet) {
-        for volume in (0..self.volumes.len()).filter(|volume| volumes.0 & (1 << (volume & 31)) != 0) {
-            let target = &self.volumes[volume];
-            if self.role == Role::Primary && target.left.contains(node) && target.generation.is_none() {
-                let known = target.known;
-                self.tell_generation(volume, known, NodeSet::EMPTY.with(node));
-            }
-        }
     }
 
     /// Looks at every change in the log again.
