@@ -358,7 +358,7 @@ const SERVE_EXAMPLES: &str = "Examples:
   evenkeel serve --config /etc/evenkeel.toml
   evenkeel serve --config demo.toml --node bravo
   evenkeel serve --disk disk.img --size 10GiB
-  RUST_LOG=debug evenkeel serve --config demo.toml --node bravo";
+  EVENKEEL_LOG=debug evenkeel serve --config demo.toml --node bravo";
 
 const CHECK_EXAMPLES: &str = "Examples:
   evenkeel check --config /etc/evenkeel.toml

@@ -5,6 +5,9 @@ use crate::{DiskState, Generation, Lineage, NodeId, NodeState, Role, Sequence, V
 /// The generation of data that nobody has written yet: the same for every fresh replica.
 pub(crate) const DAY_ZERO: Generation = Generation(1);
 
+/// The order of a Primary begins at a multiple of two to this power.
+pub(crate) const REIGN_SHIFT: u32 = 40;
+
 /// What two replicas of a volume do about each other, as one of them sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
@@ -78,9 +81,14 @@ impl<'a> Side<'a> {
         generation.0 != 0 && self.lineage().history.contains(&generation)
     }
 
+    /// For a Primary, which reign it is: a later one began when the earlier was lost.
+    fn reign(&self) -> Option<u64> {
+        (self.role == Role::Primary).then_some(self.sequence.0 >> REIGN_SHIFT)
+    }
+
     /// Among replicas of one generation, how much is known to be in it. The order is total, so that any number of
     /// nodes agree about the best.
-    fn merit(&self) -> (bool, bool, bool, u8, Sequence, u8) {
+    fn merit(&self) -> (Option<u64>, bool, u8, bool, Sequence, u8) {
         let replica = self.replica;
         let completeness = match (replica.crashed, replica.was_primary, replica.lags) {
             (false, _, false) => 3,
@@ -90,7 +98,8 @@ impl<'a> Side<'a> {
         };
         let order = u8::MAX - self.node.0;
         let outdated = replica.disk == DiskState::Outdated;
-        (self.role == Role::Primary, !outdated, self.knows_primary, completeness, self.sequence, order)
+        let in_step_with_primary = self.knows_primary && replica.disk == DiskState::UpToDate;
+        (self.reign(), in_step_with_primary, completeness, !outdated, self.sequence, order)
     }
 }
 
@@ -107,7 +116,7 @@ struct Rule {
 const BITMAP: Scope = Scope::Bitmap;
 const FULL: Scope = Scope::Full;
 
-const RULES: [Rule; 24] = [
+const RULES: [Rule; 26] = [
     Rule { applies: |a, b| a.replica.size != b.replica.size, plan: Plan::Unrelated },
     // Nothing was ever written to either.
     Rule { applies: |a, b| a.blank() && b.blank(), plan: Plan::InStep },
@@ -118,7 +127,7 @@ const RULES: [Rule; 24] = [
     Rule { applies: |a, b| !usable(b) && follows(b, a), plan: Plan::SyncSource(BITMAP) },
     Rule { applies: |_, b| !usable(b), plan: Plan::SyncSource(FULL) },
     // One generation: equal, but for what a stop or a loss left open.
-    Rule { applies: |a, b| same(a, b) && both_primary(a, b), plan: Plan::SplitBrain },
+    Rule { applies: |a, b| same(a, b) && one_reign(a, b), plan: Plan::SplitBrain },
     Rule { applies: |a, b| same(a, b) && clean(a, b), plan: Plan::InStep },
     Rule { applies: |a, b| same(a, b) && a.merit() > b.merit(), plan: Plan::SyncSource(BITMAP) },
     Rule { applies: |a, b| same(a, b) && a.merit() < b.merit(), plan: Plan::SyncTarget(BITMAP) },
@@ -129,6 +138,9 @@ const RULES: [Rule; 24] = [
     // One went on without the other, once.
     Rule { applies: |a, b| left(b, a), plan: Plan::SyncTarget(BITMAP) },
     Rule { applies: |a, b| left(a, b), plan: Plan::SyncSource(BITMAP) },
+    // One of the two generations was given up, and the other end took it over all the same.
+    Rule { applies: |a, b| mutual(a, b) && a.merit() > b.merit(), plan: Plan::SyncSource(FULL) },
+    Rule { applies: |a, b| mutual(a, b) && a.merit() < b.merit(), plan: Plan::SyncTarget(FULL) },
     // One went on without the other, who knows how often.
     Rule { applies: |a, b| b.knows(a.lineage().current), plan: Plan::SyncTarget(FULL) },
     Rule { applies: |a, b| a.knows(b.lineage().current), plan: Plan::SyncSource(FULL) },
@@ -150,8 +162,8 @@ fn same(a: &Side<'_>, b: &Side<'_>) -> bool {
     a.lineage().current == b.lineage().current && a.lineage().current.0 != 0
 }
 
-fn both_primary(a: &Side<'_>, b: &Side<'_>) -> bool {
-    a.role == Role::Primary && b.role == Role::Primary
+fn one_reign(a: &Side<'_>, b: &Side<'_>) -> bool {
+    a.reign().is_some() && a.reign() == b.reign()
 }
 
 const fn clean(a: &Side<'_>, b: &Side<'_>) -> bool {
@@ -179,6 +191,10 @@ fn diverged(a: &Side<'_>, b: &Side<'_>) -> bool {
 
 fn discards(a: &Side<'_>, b: &Side<'_>) -> bool {
     a.discards && !b.discards && a.role != Role::Primary
+}
+
+fn mutual(a: &Side<'_>, b: &Side<'_>) -> bool {
+    a.knows(b.lineage().current) && b.knows(a.lineage().current)
 }
 
 fn related(a: &Side<'_>, b: &Side<'_>) -> bool {
@@ -219,6 +235,7 @@ mod tests {
             (1, 0, 0),
             (2, 0, 0),
             (2, 0, 1),
+            (2, 0, 3),
             (3, 2, 2),
             (3, 0, 2),
             (4, 2, 2),
@@ -232,12 +249,12 @@ mod tests {
                 ends.push(End {
                     role: if flag(0) { Role::Primary } else { Role::Secondary },
                     knows_primary: flag(0),
-                    sequence: u64::from(flag(1)),
+                    sequence: u64::from(flag(1)) << (REIGN_SHIFT - u32::from(current == 2)),
                     discards: flag(2),
                     replica: VolumeState {
                         volume: VolumeNumber(0),
                         size: 4096,
-                        disk: DiskState::Consistent,
+                        disk: if flag(4) { DiskState::UpToDate } else { DiskState::Consistent },
                         lineage: Lineage { current: Generation(current), base: Generation(base), history },
                         fresh: current == 0,
                         crashed: flag(3),

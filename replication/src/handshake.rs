@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::{
     ConnectionState, DiskState, Effect, Event, Farewell, LinkId, NodeId, NodeSet, NodeState, Packet, Plan,
     Resource, Role, VolumeState,
-    generation::{DAY_ZERO, Side, decide},
+    generation::{DAY_ZERO, REIGN_SHIFT, Side, decide},
     meta,
     peer_write::Incoming,
     resource::{Link, Pair, Volume},
@@ -144,6 +144,9 @@ impl Resource {
     fn meet(&mut self, peer: usize, state: NodeState) {
         let Some(link) = &self.peers[peer].link else { return };
         let (mine, node) = (link.told.clone(), self.peers[peer].node);
+        if self.volumes.iter().any(|volume| volume.generation.is_some()) {
+            return self.part(peer, Farewell::Retry, "a new generation is about to begin here");
+        }
         let mut pairs = Vec::with_capacity(mine.volumes.len());
         for (ours, theirs) in mine.volumes.iter().zip(&state.volumes) {
             let plan = if ours.disk == DiskState::Diskless || theirs.disk == DiskState::Diskless {
@@ -157,11 +160,12 @@ impl Resource {
             self.part(peer, Farewell::Unrelated, "its data has nothing in common with ours");
             return;
         }
-        let superseded = self.is_superseded(&state);
-        let both = mine.role == Role::Primary
-            && state.role == Role::Primary
-            && !superseded
-            && !supersedes(&mine, &state);
+        // Of two Primaries, the one that others went on without gives way.
+        let (reign, theirs) = (mine.sequence.0 >> REIGN_SHIFT, state.sequence.0 >> REIGN_SHIFT);
+        let two = mine.role == Role::Primary && state.role == Role::Primary;
+        let later = supersedes(&mine, &state);
+        let superseded = self.is_superseded(&state) || two && reign < theirs && !later;
+        let both = two && !superseded && !later && reign == theirs;
         if both || pairs.iter().any(|pair| pair.plan == Plan::SplitBrain) {
             self.part(peer, Farewell::Diverged, "the data diverged: split brain");
             return;
@@ -181,6 +185,10 @@ impl Resource {
             let target = &mut self.volumes[volume];
             if target.lags_behind_known(theirs) || matches!(pair.plan, Plan::SyncSource(_)) {
                 theirs.disk = theirs.disk.min(DiskState::Outdated);
+            }
+            if self.role == Role::Primary {
+                // While it was away, others may have caught up with it: the next change leaves them behind anew.
+                target.left = NodeSet::EMPTY;
             }
             target.learn_generation(node, theirs);
         }
@@ -227,6 +235,7 @@ impl Resource {
         {
             disk.flags.outdated = true;
             self.persist(volume, None);
+            self.set_disk_state(volume, DiskState::Outdated);
         }
     }
 
@@ -245,6 +254,7 @@ impl Resource {
         if behind && self.role != Role::Primary {
             disk.flags.outdated = true;
             self.persist(volume, None);
+            self.set_disk_state(volume, DiskState::Outdated);
         }
     }
 
@@ -392,6 +402,9 @@ impl Resource {
         }
         self.deferred.retain(|(asker, ..)| *asker != peer);
         let reads = std::mem::take(&mut link.reads);
+        // First who is left, then what may be acknowledged without the peer.
+        self.update_quorum();
+        self.announce();
         self.lose_legs(peer, None);
         self.reissue_reads(&reads);
         self.candidate_lost_peer(peer);

@@ -21,8 +21,9 @@ pub(crate) trait Arbiter {
     /// Whether this node may, with those who are there.
     fn allows(&self, electorate: &Electorate) -> bool;
 
-    /// Whether the diskful nodes that are there must include the newest data.
-    fn hold_newest(&self, electorate: &Electorate) -> bool {
+    /// Whether the newest data must be among the replicas that are there. The witnesses are the nodes whose replicas
+    /// were part of the latest generation that they know, to the end.
+    fn hold_newest(&self, electorate: &Electorate, _witnesses: NodeSet) -> bool {
         electorate.diskful.intersection(electorate.present) == electorate.diskful
     }
 
@@ -55,8 +56,9 @@ impl Arbiter for Majority {
         here * 2 > electorate.diskful.len() || tie && electorate.had_quorum
     }
 
-    fn hold_newest(&self, electorate: &Electorate) -> bool {
-        electorate.diskful.intersection(electorate.present).len() * 2 > electorate.diskful.len()
+    fn hold_newest(&self, electorate: &Electorate, witnesses: NodeSet) -> bool {
+        let everyone = LocalRule.hold_newest(electorate, witnesses);
+        everyone || electorate.diskful.intersection(witnesses).len() * 2 > electorate.diskful.len()
     }
 
     fn doubts(&self) -> bool {
@@ -114,7 +116,7 @@ mod tests {
     fn a_tiebreaker_only_keeps() {
         assert!(Majority.allows(&electorate(0b011, 0b100, 0b101, true)));
         assert!(!Majority.allows(&electorate(0b011, 0b100, 0b101, false)));
-        assert!(!Majority.hold_newest(&electorate(0b011, 0b100, 0b101, true)));
+        assert!(!Majority.hold_newest(&electorate(0b011, 0b100, 0b101, true), NodeSet(0b101)));
         assert!(
             LocalRule.allows(&electorate(0b11, 0, 0b01, false))
                 && !Majority.allows(&electorate(0b11, 0, 0b01, true))

@@ -43,6 +43,7 @@ struct Run {
 impl Resource {
     /// Begins, goes on with, or gives up the resync of each volume.
     pub(crate) fn update_resyncs(&mut self) {
+        self.sync_requests_due();
         for volume in 0..self.volumes.len() {
             if let Some(resync) = &self.volumes[volume].resync
                 && !self.may_fetch_from(resync.source, volume)
@@ -167,7 +168,7 @@ impl Resource {
             let volume = self.number(volume);
             return self.send(peer, Packet::SyncFailed { volume, extent });
         }
-        if self.role != Role::Primary && self.received() < after {
+        if self.role != Role::Primary && (self.received() < after || !self.primary_counts_in(peer)) {
             if let Some(link) =
                 self.peers[peer].link.as_mut().filter(|link| link.sync_waits.len() < 4 * WINDOW)
             {
@@ -183,6 +184,15 @@ impl Resource {
             Kind::SyncRead { peer, link, extent },
             request,
         );
+    }
+
+    /// Whether the Primary, where there is one, sends its changes to the peer as well. One that it does not send them
+    /// to must not catch up: it would miss them and not know.
+    fn primary_counts_in(&self, peer: usize) -> bool {
+        let node = self.peers[peer].node;
+        let primary =
+            self.peers.iter().filter_map(|peer| peer.up()).find(|state| state.role == Role::Primary);
+        primary.is_none_or(|state| state.connected.contains(node))
     }
 
     /// A change came: requests that waited for it can be answered.
@@ -469,6 +479,7 @@ impl Resource {
                 && told.is_some_and(|told| {
                     told.disk == DiskState::UpToDate && Some(told.lineage.current) == current
                 });
+            let history = told.filter(|_| equal).map(|told| told.lineage.history.clone());
             let node = self.peers[peer].node;
             let pair = self.peers[peer].link.as_mut().and_then(|link| link.pairs.get_mut(volume));
             let Some(pair) = pair else { continue };
@@ -484,6 +495,13 @@ impl Resource {
                     let base = &mut disk.bases[usize::from(node.0)];
                     persists |= base.0 != 0;
                     *base = crate::Generation(0);
+                    // What either of them gave up, both know.
+                    for generation in history.into_iter().flatten().rev() {
+                        if !disk.history.contains(&generation) && generation != disk.current {
+                            meta::remember(&mut disk.history, generation);
+                            persists = true;
+                        }
+                    }
                 }
             }
         }

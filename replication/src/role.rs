@@ -5,7 +5,7 @@ use block::{Command, CommandId, Failure, Status, VolumeNumber};
 use crate::{
     DiskState, Effect, Event, Generation, Instant, LinkId, OperatorRequest, Packet, Plan, Quorum, Refusal,
     Resource, Role, Sequence,
-    generation::DAY_ZERO,
+    generation::{DAY_ZERO, REIGN_SHIFT},
     job::After,
     quorum::{Electorate, arbiter, tiebreakers},
     resource::{Demotion, Stopping},
@@ -74,6 +74,7 @@ impl Resource {
             self.not_outdated(volume);
             let Some(disk) = &self.volumes[volume].disk else {
                 self.set_disk_state(volume, DiskState::Diskless);
+                self.forget_generation(volume);
                 continue;
             };
             let flags = disk.flags;
@@ -94,8 +95,7 @@ impl Resource {
 
     /// A replica that was outdated is in step again with a good one, or nobody has anything newer.
     fn not_outdated(&mut self, volume: usize) {
-        let disks = self.volumes[volume].config.disks;
-        let everyone = disks.intersection(self.present()) == disks;
+        let everyone = self.all_disks_present(volume);
         if self.volumes[volume].disk.as_ref().is_some_and(|disk| disk.flags.outdated && disk.flags.consistent)
             && (everyone || self.is_in_step(volume))
             && !self.is_behind(volume)
@@ -103,6 +103,29 @@ impl Resource {
         {
             disk.flags.outdated = false;
             self.persist(volume, None);
+        }
+    }
+
+    fn all_disks_present(&self, volume: usize) -> bool {
+        let disks = self.volumes[volume].config.disks;
+        disks.intersection(self.present()) == disks
+    }
+
+    /// A diskless node forgets a generation that no disk has, once it sees them all.
+    fn forget_generation(&mut self, volume: usize) {
+        let known = self.volumes[volume].known;
+        let has = |peer: &crate::resource::Peer| {
+            peer.up().is_some_and(|state| {
+                let lineage = &state.volumes[volume].lineage;
+                lineage.current == known || lineage.history.contains(&known)
+            })
+        };
+        if self.volumes[volume].generation.is_none()
+            && self.all_disks_present(volume)
+            && !self.peers.iter().any(has)
+        {
+            self.volumes[volume].known = Generation(0);
+            self.volumes[volume].known_history.clear();
         }
     }
 
@@ -160,8 +183,27 @@ impl Resource {
             return false;
         }
         let others = target.config.disks.without(self.config.node);
+        // A Primary that went on alone knows that the others did not: unless they could have without it.
         let others_left = others.iter().all(|node| disk.bases[usize::from(node.0 & 31)].0 != 0);
-        others_left || arbiter(self.config.quorum).hold_newest(&self.electorate(volume))
+        let alone = disk.flags.was_primary && others_left && !arbiter(self.config.quorum).doubts();
+        alone || arbiter(self.config.quorum).hold_newest(&self.electorate(volume), self.witnesses(volume))
+    }
+
+    /// The nodes whose replicas vouch that nothing newer was acknowledged: whole, not crashed, and not known to be
+    /// behind another generation.
+    fn witnesses(&self, volume: usize) -> crate::NodeSet {
+        let target = &self.volumes[volume];
+        let current = target.disk.as_ref().map(|disk| disk.current);
+        let vouches = |peer: &&crate::resource::Peer| {
+            peer.up().is_some_and(|state| {
+                let theirs = &state.volumes[volume];
+                let in_generation =
+                    theirs.disk > DiskState::Outdated || Some(theirs.lineage.current) == current;
+                theirs.consistent && !theirs.crashed && !theirs.fresh && in_generation
+            })
+        };
+        let mine = (!target.crashed).then_some(self.config.node);
+        self.peers.iter().filter(vouches).map(|peer| peer.node).chain(mine).collect()
     }
 
     /// Whether a good replica, or a diskless Primary, is of the same generation and nothing else differs.
@@ -184,12 +226,17 @@ impl Resource {
     /// Whether a connected node has, or knows of, newer data.
     fn is_behind(&self, volume: usize) -> bool {
         let current = self.volumes[volume].disk.as_ref().map(|disk| disk.current);
+        let everyone = self.all_disks_present(volume);
         self.peers.iter().any(|peer| {
             let plan = peer.pair(volume).map(|pair| pair.plan);
             let diskless = peer.up().is_some_and(|state| {
                 let theirs = &state.volumes[volume];
                 let known = theirs.lineage.current;
-                theirs.disk == DiskState::Diskless && known.0 > DAY_ZERO.0 && Some(known) != current
+                // What no disk has, nobody was ever told to have.
+                !everyone
+                    && theirs.disk == DiskState::Diskless
+                    && known.0 > DAY_ZERO.0
+                    && Some(known) != current
             });
             matches!(plan, Some(Plan::SyncTarget(_))) || diskless
         })
@@ -577,7 +624,9 @@ impl Resource {
         let held = self.tasks.iter().all(|(_, task)| task.state == crate::task::State::Held);
         match stopping {
             Stopping::Draining => {
-                if held {
+                let cut_off =
+                    (0..self.volumes.len()).any(|at| !self.volumes[at].quorum || !self.has_data(at));
+                if held || cut_off {
                     self.fail_tasks(Failure::Stopping);
                 }
                 if self.tasks.is_empty() && self.log.is_empty() && self.promotion.is_none() {
@@ -625,6 +674,3 @@ impl Resource {
         }
     }
 }
-
-/// The order of a Primary begins at a multiple of two to this power.
-const REIGN_SHIFT: u32 = 40;

@@ -32,7 +32,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: &[Self] = &[
         Self::EarlyAcknowledgement,
         Self::ForgetInFlight,
         Self::ForgetMissed,

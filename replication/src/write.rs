@@ -72,8 +72,8 @@ pub(crate) enum What {
     Data(Extent),
     /// Nothing: everything before becomes stable.
     Flush,
-    /// The generation.
-    Generation,
+    /// The generation: from which one, and who is left behind.
+    Generation { previous: Generation, missing: NodeSet },
 }
 
 /// A change that is not on every replica yet.
@@ -174,30 +174,20 @@ impl Resource {
         self.tell_generation(volume, current, missing);
     }
 
-    /// Tells everyone the generation and who does not take part in it.
+    /// Tells everyone the generation and who does not take part in it. The peers take it over first, this node's disk
+    /// last: a Primary that is cut off before anyone knew never began it.
     pub(crate) fn tell_generation(&mut self, volume: usize, current: Generation, missing: NodeSet) {
         let sequence = self.next_sequence();
-        let key = self.log_change(volume, sequence, What::Generation, None);
         let target = &mut self.volumes[volume];
-        target.generation = Some(key);
+        let previous = std::mem::replace(&mut target.known, current);
+        if previous != current {
+            meta::remember(&mut target.known_history, previous);
+        }
+        let newly = NodeSet(missing.0 & !target.left.0);
         target.left = NodeSet(target.left.0 | missing.0);
         let number = target.config.number;
-        let good = target.state == DiskState::UpToDate;
-        if target.known != current {
-            let old = std::mem::replace(&mut target.known, current);
-            meta::remember(&mut target.known_history, old);
-            if let Some(disk) = target.disk.as_mut().filter(|_| good) {
-                let old = disk.current;
-                disk.enter(current);
-                for node in missing.iter() {
-                    let base = &mut disk.bases[usize::from(node.0)];
-                    *base = if base.0 == 0 { old } else { *base };
-                }
-                disk.flags.in_use = true;
-                self.changes[key].local = Local::Pending;
-                self.persist(volume, Some(After::Generation(key)));
-            }
-        }
+        let key = self.log_change(volume, sequence, What::Generation { previous, missing: newly }, None);
+        self.volumes[volume].generation = Some(key);
         for peer in 0..self.peers.len() {
             if self.peers[peer].up().is_some() {
                 let leg = Leg { peer, mode: AckMode::C, progress: Progress::Queued, lost: false };
@@ -207,6 +197,47 @@ impl Resource {
         }
         self.advance(key);
         self.changed = true;
+    }
+
+    /// Every peer that is still there knows the generation: now this node's disk takes it over. Whether that is under
+    /// way.
+    fn enter_generation(&mut self, key: usize) -> bool {
+        let change = &self.changes[key];
+        let What::Generation { previous, missing } = change.what else { return false };
+        let volume = change.volume;
+        let current = self.volumes[volume].known;
+        if previous == current || change.local != Local::Absent {
+            return false;
+        }
+        let taken = change.legs.iter().any(|leg| {
+            leg.progress == Progress::Stable && self.peers[leg.peer].disk(volume) == DiskState::UpToDate
+        });
+        let target = &mut self.volumes[volume];
+        let good = target.state == DiskState::UpToDate && target.quorum;
+        if let Some(disk) = target.disk.as_mut().filter(|_| good) {
+            let old = disk.current;
+            disk.enter(current);
+            for node in missing.iter() {
+                let base = &mut disk.bases[usize::from(node.0)];
+                *base = if base.0 == 0 { old } else { *base };
+            }
+            disk.flags.in_use = true;
+            self.changes[key].local = Local::Pending;
+            self.persist(volume, Some(After::Generation(key)));
+            return true;
+        }
+        if !taken {
+            // Nobody is known to have taken it over, nothing was acknowledged in it: it is given up. Whoever took it
+            // over all the same has nothing that the history does not have.
+            target.known = previous;
+            target.left = NodeSet(target.left.0 & !missing.0);
+            meta::remember(&mut target.known_history, current);
+            if let Some(disk) = target.disk.as_mut() {
+                meta::remember(&mut disk.history, current);
+                self.persist(volume, None);
+            }
+        }
+        false
     }
 
     pub(crate) fn generation_persisted(&mut self, change: usize, kept: bool) {
@@ -288,7 +319,6 @@ impl Resource {
     /// Takes a peer out of every change of one volume, or of all: what it may not have is marked.
     pub(crate) fn lose_legs(&mut self, peer: usize, volume: Option<usize>) {
         let node = self.peers[peer].node;
-        let mut told = NodeSet::EMPTY;
         for at in 0..self.log.len() {
             let Some(key) = self.log.get(at).and_then(|logged| logged.key) else { continue };
             let change = &mut self.changes[key];
@@ -305,22 +335,15 @@ impl Resource {
                 if !planted(Fault::ForgetInFlight) {
                     self.volumes[of].mark(NodeSet::EMPTY.with(node), extent);
                 }
-                told = NodeSet(told.0 | 1 << (of & 31));
             }
         }
-        self.notify_loss(node, told);
+        for at in 0..self.volumes.len() {
+            // Until it notices, it may still catch up with the generation from others: the next change begins one.
+            if volume.is_none_or(|volume| volume == at) {
+                self.volumes[at].left = self.volumes[at].left.without(node);
+            }
+        }
         self.revisit_changes();
-    }
-
-    /// Others must know that a peer which was behind already may miss what is in flight.
-    fn notify_loss(&mut self, node: NodeId, volumes: NodeSet) {
-        for volume in (0..self.volumes.len()).filter(|volume| volumes.0 & (1 << (volume & 31)) != 0) {
-            let target = &self.volumes[volume];
-            if self.role == Role::Primary && target.left.contains(node) && target.generation.is_none() {
-                let known = target.known;
-                self.tell_generation(volume, known, NodeSet::EMPTY.with(node));
-            }
-        }
     }
 
     /// Looks at every change in the log again.
@@ -378,7 +401,11 @@ impl Resource {
         }
         let change = &self.changes[key];
         let everywhere = |leg: &Leg| leg.lost || leg.progress == Progress::Stable;
-        if change.task.is_none() && change.local != Local::Pending && change.legs.iter().all(everywhere) {
+        if change.task.is_none()
+            && change.local != Local::Pending
+            && change.legs.iter().all(everywhere)
+            && !self.enter_generation(key)
+        {
             self.retire(key);
         }
     }
@@ -393,7 +420,7 @@ impl Resource {
         while self.log.front().is_some_and(|logged| logged.key.is_none()) {
             self.log.pop_front();
         }
-        if change.what == What::Generation {
+        if matches!(change.what, What::Generation { .. }) {
             self.volumes[change.volume].generation.take_if(|generation| *generation == key);
             self.changed = true;
         }

@@ -35,24 +35,22 @@ impl Cluster {
     /// # Errors
     /// When a node does not come up; the message holds its log.
     pub fn start(binary: &Path, dir: &Path, size_bytes: u64, protocol: &str) -> Result<Self> {
-        let replication = port::free::<9>()?;
-        let portals = [replication[3], replication[4], replication[5]];
+        let [replication @ .., first, second, third] = port::free::<6>()?;
+        let portals = [first, second, third];
         let mut text = String::from("[cluster]\nname = \"loopback\"\nsecret-file = \"cluster.secret\"\n");
         for (id, node) in NODES.iter().enumerate() {
             write!(
                 text,
-                "\n[[node]]\nname = \"{node}\"\nid = {id}\nreplication = \"{}\"\niscsi = [\"{}\"]\n\
-                 nvme-tcp = [\"{}\"]\nadmin = \"{}\"\n",
+                "\n[[node]]\nname = \"{node}\"\nid = {id}\nreplication = \"{}\"\niscsi = [\"{}\"]\nadmin = \"{}\"\n",
                 replication[id],
                 portals[id],
-                replication[id + 6],
                 socket(dir, node).display()
             )?;
         }
         write!(
             text,
             "\n[[resource]]\nname = \"{RESOURCE}\"\nprotocol = \"{protocol}\"\n\
-             \n[[resource.volume]]\nnumber = 0\nsize = \"{size_bytes}\"\nblock-size = 512\n\
+             \n[[resource.volume]]\nnumber = 0\nsize = {size_bytes}\nblock-size = 512\n\
              disks = {{ alpha = \"alpha.img\", bravo = \"bravo.img\" }}\n\
              \n[resource.export]\niqn = \"{IQN}\"\n"
         )?;

@@ -89,9 +89,9 @@ impl Target {
     /// # Errors
     /// When the program is missing or does not come up; the message holds its log.
     pub fn start(kind: &Kind, spec: &Spec) -> Result<Self> {
-        let [portal, nvme, replication] = port::free()?;
+        let [portal, replication] = port::free()?;
         if let Kind::Evenkeel(_) = kind {
-            write_config(spec, portal, nvme, replication)?;
+            write_config(spec, portal, replication)?;
         }
         Self::launch(kind, spec, portal)
     }
@@ -220,7 +220,7 @@ fn pinned(program: &Path, core: Option<u32>) -> Command {
 }
 
 /// One node, one volume; the format is the contract's in docs.
-fn write_config(spec: &Spec, portal: SocketAddr, nvme: SocketAddr, replication: SocketAddr) -> Result<()> {
+fn write_config(spec: &Spec, portal: SocketAddr, replication: SocketAddr) -> Result<()> {
     secret(&spec.dir.join("cluster.secret"), "a secret that only this test knows")?;
     let chap = match &spec.chap {
         Some(Chap { user, secret: words }) => {
@@ -240,7 +240,6 @@ name = "alpha"
 id = 0
 replication = "{replication}"
 iscsi = ["{portal}"]
-nvme-tcp = ["{nvme}"]
 admin = "{}"
 
 [[resource]]
@@ -248,7 +247,7 @@ name = "volume"
 
 [[resource.volume]]
 number = 0
-size = "{}"
+size = {}
 disks = {{ alpha = "{IMAGE}" }}
 
 [resource.export]

@@ -18,7 +18,7 @@ pub enum Kind {
     Three,
     /// Two replicas without quorum; one of them is the only one that is ever Primary.
     Pair,
-    /// Two replicas without quorum; a diskless node is the only Primary.
+    /// Two replicas with quorum; a diskless node is the only Primary.
     DisklessPrimary,
 }
 
@@ -120,7 +120,7 @@ impl Scenario {
                 disks: self.disks(),
             }],
             auto_promote: self.pinned().is_none(),
-            quorum: if self.pinned().is_none() { Quorum::Majority } else { Quorum::Off },
+            quorum: if self.kind == Kind::Pair { Quorum::Off } else { Quorum::Majority },
             read_balancing: self.balancing,
             peer_timeout: PEER_TIMEOUT,
             promotion_timeout: Duration::from_millis(200),

@@ -2,12 +2,12 @@
 
 use std::{
     io::{ErrorKind, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
-use rustix::net::sockopt;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{Pdu, opcode};
 
@@ -37,6 +37,17 @@ impl Connection {
         let stream = TcpStream::connect_timeout(&portal, PATIENCE).context("the target does not accept")?;
         stream.set_nodelay(true)?;
         Ok(Self { stream })
+    }
+
+    /// Connects from the loopback address `source`, so that a target tells this client from others.
+    ///
+    /// # Errors
+    /// When nobody listens or the kernel has no file descriptor left.
+    pub fn open_from(source: Ipv4Addr, portal: SocketAddr) -> Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((source, 0)).into())?;
+        socket.connect_timeout(&portal.into(), PATIENCE).context("the target does not accept")?;
+        Ok(Self { stream: socket.into() })
     }
 
     /// Sends `pdu` as it stands.
@@ -137,7 +148,7 @@ impl Connection {
     /// # Errors
     /// When the socket refuses the option.
     pub fn reset(self) -> Result<()> {
-        sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))?;
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?;
         Ok(())
     }
 }

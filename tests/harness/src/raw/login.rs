@@ -36,7 +36,12 @@ impl Login {
 
     fn named(name: &str, isid: u8) -> Self {
         Self {
-            keys: vec![format!("InitiatorName={INITIATOR}:{name}")],
+            keys: vec![
+                format!("InitiatorName={INITIATOR}:{name}"),
+                // This initiator computes no digests, and a target may offer them of its own accord.
+                "HeaderDigest=None".into(),
+                "DataDigest=None".into(),
+            ],
             flags: OPERATIONAL_TO_FULL_FEATURE,
             isid: [0x80, 0, 0, 0, 0, isid],
             tsih: 0,
