@@ -463,7 +463,7 @@ impl Resource {
         }
         self.role = Role::Primary;
         // Above everything that anyone saw: the order of the new Primary.
-        self.sequence.0 = (self.sequence.0 >> REIGN_SHIFT).saturating_add(1) << REIGN_SHIFT;
+        self.sequence = self.next_reign();
         self.everywhere_told = self.sequence;
         for volume in &mut self.volumes {
             volume.tail.clear();
@@ -473,6 +473,10 @@ impl Resource {
         }
         self.event(Event::Role(Role::Primary));
         self.end_promotion(None);
+    }
+
+    fn next_reign(&self) -> Sequence {
+        Sequence((self.sequence.0 >> REIGN_SHIFT).saturating_add(1) << REIGN_SHIFT)
     }
 
     fn end_promotion(&mut self, refusal: Option<&Refusal>) {
@@ -513,6 +517,8 @@ impl Resource {
             || planted(Fault::SecondPrimary);
         if granted {
             self.consent = Some(Consent { peer });
+            // Whoever this node consents to next comes after it, even if nobody heard of this one.
+            self.sequence = self.next_reign();
         }
         let sequence = self.sequence;
         self.send(peer, Packet::PromoteAnswer { request, granted, sequence });
