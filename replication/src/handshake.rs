@@ -164,7 +164,9 @@ impl Resource {
         let (reign, theirs) = (mine.sequence.0 >> REIGN_SHIFT, state.sequence.0 >> REIGN_SHIFT);
         let two = mine.role == Role::Primary && state.role == Role::Primary;
         let later = supersedes(&mine, &state);
-        let superseded = self.is_superseded(&state) || two && reign < theirs && !later;
+        let other = state.primary.is_some_and(|primary| primary != self.config.node);
+        let replaced = mine.role == Role::Primary && other && reign < theirs && !later;
+        let superseded = self.is_superseded(&state) || replaced;
         let both = two && !superseded && !later && reign == theirs;
         if both || pairs.iter().any(|pair| pair.plan == Plan::SplitBrain) {
             self.part(peer, Farewell::Diverged, "the data diverged: split brain");
@@ -192,7 +194,7 @@ impl Resource {
             }
             target.learn_generation(node, theirs);
         }
-        self.sequence = self.sequence.max(state.sequence);
+        self.see(state.sequence);
         let role = state.role;
         if let Some(link) = self.peers[peer].link.as_mut() {
             link.received = if role == Role::Primary { state.sequence } else { crate::Sequence(0) };
@@ -218,6 +220,13 @@ impl Resource {
             self.left_behind_by_diskless(volume, peer);
             self.peer_disk_event(peer, volume);
             self.forget_differences(volume);
+        }
+    }
+
+    /// Takes note of a place in the order that someone else has seen. A Primary gives the places itself.
+    pub(crate) fn see(&mut self, sequence: crate::Sequence) {
+        if self.role != Role::Primary {
+            self.sequence = self.sequence.max(sequence);
         }
     }
 
@@ -271,7 +280,7 @@ impl Resource {
             }
             target.learn_generation(node, theirs);
         }
-        self.sequence = self.sequence.max(state.sequence);
+        self.see(state.sequence);
         let role = state.role;
         if let Some(link) = self.peers[peer].link.as_mut() {
             if role == Role::Primary && old.role != Role::Primary {
@@ -405,7 +414,9 @@ impl Resource {
         // First who is left, then what may be acknowledged without the peer.
         self.update_quorum();
         self.announce();
-        self.lose_legs(peer, None);
+        if was_up {
+            self.lose_legs(peer, None);
+        }
         self.reissue_reads(&reads);
         self.candidate_lost_peer(peer);
         if was_primary {

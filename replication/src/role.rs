@@ -382,7 +382,7 @@ impl Resource {
     }
 
     pub(crate) fn consent_answered(&mut self, peer: usize, request: u64, granted: bool, sequence: Sequence) {
-        self.sequence = self.sequence.max(sequence);
+        self.see(sequence);
         let Some(promotion) = self.promotion.as_mut().filter(|promotion| promotion.request == request) else {
             return;
         };
