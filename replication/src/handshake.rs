@@ -164,8 +164,8 @@ impl Resource {
         let (reign, theirs) = (mine.sequence.0 >> REIGN_SHIFT, state.sequence.0 >> REIGN_SHIFT);
         let two = mine.role == Role::Primary && state.role == Role::Primary;
         let later = supersedes(&mine, &state);
-        let other = state.primary.is_some_and(|primary| primary != self.config.node);
-        let replaced = mine.role == Role::Primary && other && reign < theirs && !later;
+        // A later reign was consented to while this Primary was cut off: what it still holds came before.
+        let replaced = mine.role == Role::Primary && reign < theirs && !later;
         let superseded = self.is_superseded(&state) || replaced;
         let both = two && !superseded && !later && reign == theirs;
         if both || pairs.iter().any(|pair| pair.plan == Plan::SplitBrain) {

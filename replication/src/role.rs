@@ -519,6 +519,9 @@ impl Resource {
             self.consent = Some(Consent { peer });
             // Whoever this node consents to next comes after it, even if nobody heard of this one.
             self.sequence = self.next_reign();
+            if let Some(own) = self.promotion.as_mut().filter(|own| !own.committed) {
+                own.denied = Some(peer);
+            }
         }
         let sequence = self.sequence;
         self.send(peer, Packet::PromoteAnswer { request, granted, sequence });
