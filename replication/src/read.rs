@@ -226,19 +226,20 @@ fn choose(balancing: ReadBalancing, mut candidates: impl Iterator<Item = Candida
 mod tests {
     use super::*;
 
-    fn chosen(balancing: ReadBalancing, candidates: &[(Option<usize>, usize)]) -> Option<Option<usize>> {
+    fn chosen(balancing: ReadBalancing, candidates: &[(Option<usize>, usize)]) -> Option<Candidate> {
         let candidates = candidates.iter().map(|&(peer, pending)| Candidate { peer, pending });
-        choose(balancing, candidates).map(|candidate| candidate.peer)
+        choose(balancing, candidates)
     }
 
     /// Read balancing counts the local disk and every good peer; without a good one nobody is asked.
     #[test]
     fn the_policy_does_what_its_name_says() {
         let three = [(None, 5), (Some(0), 2), (Some(1), 1)];
-        assert_eq!(chosen(ReadBalancing::PreferLocal, &three), Some(None));
-        assert_eq!(chosen(ReadBalancing::LeastPending, &three), Some(Some(1)));
-        assert_eq!(chosen(ReadBalancing::PreferLocal, &three[1..]), Some(Some(1)));
-        assert_eq!(chosen(ReadBalancing::LeastPending, &[(None, 1), (Some(0), 1)]), Some(None));
+        let candidate = |peer, pending| Some(Candidate { peer, pending });
+        assert_eq!(chosen(ReadBalancing::PreferLocal, &three), candidate(None, 5));
+        assert_eq!(chosen(ReadBalancing::LeastPending, &three), candidate(Some(1), 1));
+        assert_eq!(chosen(ReadBalancing::PreferLocal, &three[1..]), candidate(Some(1), 1));
+        assert_eq!(chosen(ReadBalancing::LeastPending, &[(None, 1), (Some(0), 1)]), candidate(None, 1));
         assert_eq!(chosen(ReadBalancing::LeastPending, &[]), None);
     }
 }

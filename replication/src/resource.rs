@@ -16,10 +16,10 @@ use crate::{
     generation::DAY_ZERO,
     job::{After, Job},
     meta::{self, Flags, MetadataError, Superblock},
+    promotion::{Consent, Promotion},
     range_lock::RangeLock,
     read::ReadKey,
     resync::Resync,
-    role::{Consent, Promotion},
     task::Task,
     write::{Change, Logged},
 };

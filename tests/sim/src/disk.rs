@@ -8,7 +8,7 @@ use block::{Extent, Payload, Run};
 use crate::random::Random;
 
 /// The unit of a write that is never torn, in bytes.
-pub const SECTOR: u64 = 512;
+pub(crate) const SECTOR: u64 = 512;
 
 /// One replica's disk: each sector holds one number.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ impl Disk {
 }
 
 /// One number per sector as bytes.
-pub fn encode(values: impl Iterator<Item = u64>) -> Payload {
+pub(crate) fn encode(values: impl Iterator<Item = u64>) -> Payload {
     let mut bytes = Vec::new();
     for value in values {
         bytes.extend(value.to_le_bytes());
@@ -171,7 +171,7 @@ pub fn encode(values: impl Iterator<Item = u64>) -> Payload {
 
 /// The numbers of the sectors.
 #[must_use]
-pub fn decode(data: &Payload) -> Vec<u64> {
+pub(crate) fn decode(data: &Payload) -> Vec<u64> {
     let bytes = data.to_bytes();
     bytes
         .chunks(512)
@@ -182,7 +182,7 @@ pub fn decode(data: &Payload) -> Vec<u64> {
 
 /// The numbers of an extent's sectors.
 #[must_use]
-pub fn sectors(extent: Extent) -> std::ops::Range<usize> {
+pub(crate) fn sectors(extent: Extent) -> std::ops::Range<usize> {
     let sector = |bytes: u64| usize::try_from(bytes / SECTOR).unwrap_or(usize::MAX);
     sector(extent.offset)..sector(extent.end())
 }

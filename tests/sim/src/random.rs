@@ -1,4 +1,4 @@
-//! The one source of chance of a run: SplitMix64, so that a seed means the same everywhere.
+//! The one source of chance of a run: `SplitMix64`, so that a seed means the same everywhere.
 
 /// Random numbers from a seed.
 #[derive(Clone, Debug)]

@@ -24,6 +24,7 @@ pub enum Kind {
 
 /// A cluster and its dangers.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each danger is there or not")]
 pub struct Scenario {
     /// What kind.
     pub kind: Kind,
@@ -129,6 +130,6 @@ impl Scenario {
 }
 
 /// The size of the volume, in bytes: small, so that commands meet.
-pub const VOLUME_SIZE: u64 = 40 * 4096;
+pub(crate) const VOLUME_SIZE: u64 = 40 * 4096;
 /// Within this time both ends know that a link broke.
-pub const PEER_TIMEOUT: Duration = Duration::from_millis(60);
+pub(crate) const PEER_TIMEOUT: Duration = Duration::from_millis(60);

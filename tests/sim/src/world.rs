@@ -302,7 +302,7 @@ impl World {
             }
             Effect::Complete { id, status } => self.completed(node, id.0, &status),
             Effect::Reply { request, result } => {
-                self.note(|| format!("{node} reply {}: {result:?}", request.0))
+                self.note(|| format!("{node} reply {}: {result:?}", request.0));
             }
             Effect::Event(event) => self.note(|| format!("{node} {event:?}")),
             Effect::WakeAt(at) => {
