@@ -1,6 +1,6 @@
 //! The end of a resync: the replica takes over the generation of its source, and both forget what differed.
 
-use crate::{DiskState, Plan, Resource, job::After, meta};
+use crate::{ConnectionState, DiskState, Effect, Plan, Resource, job::After, meta};
 
 impl Resource {
     /// Takes over the source's generation.
@@ -64,6 +64,17 @@ impl Resource {
         }
         self.set_disk_state(volume, DiskState::UpToDate);
         self.forget_differences(volume);
+        self.meet_again();
+    }
+
+    /// Whoever the data had diverged from: that data is replaced, so they are met again.
+    fn meet_again(&mut self) {
+        for peer in self.peers.iter_mut().filter(|peer| peer.diverged && peer.link.is_none()) {
+            peer.diverged = false;
+            peer.wanted = true;
+            peer.state = ConnectionState::Connecting;
+            self.out.push(Effect::Want { peer: peer.node, wanted: true });
+        }
     }
 
     /// Where both replicas are good and of one generation, nothing is left of what differed.

@@ -242,9 +242,8 @@ impl Resource {
         self.everywhere_told = self.sequence;
         for volume in &mut self.volumes {
             volume.tail.clear();
-            if volume.disk.is_none() || volume.state != DiskState::UpToDate {
-                volume.left = crate::NodeSet::EMPTY;
-            }
+            // Others may have caught up meanwhile with the generation that is known here.
+            volume.left = crate::NodeSet::EMPTY;
         }
         self.event(Event::Role(Role::Primary));
         self.end_promotion(None);

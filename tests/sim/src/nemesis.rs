@@ -38,7 +38,12 @@ impl Nemesis {
     fn crash(world: &mut World, node: usize) {
         let others = (0..world.nodes.len()).filter(|&other| other != node);
         let all_good = others.into_iter().all(|other| Self::is_good(world, other));
+        if world.recovering && !(all_good && Self::is_good(world, node)) {
+            return;
+        }
+        world.recovering = false;
         let power = world.scenario.power_cuts && all_good && world.random.chance(50);
+        world.recovering = power;
         world.take_down(node, power);
     }
 
