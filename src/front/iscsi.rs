@@ -89,6 +89,18 @@ async fn begin(export: Rc<Export>, accepted: Accepted) -> io::Result<Option<(Ses
     Ok(Some((session, stream)))
 }
 
+/// Refuses a login for a target whose resource does not run here.
+pub async fn turn_away(accepted: Accepted) {
+    let Accepted { stream, address, ready, .. } = accepted;
+    let refused = async {
+        let mut stream = TcpStream::from_std(stream)?;
+        refuse(ready, NoSeat::Stopping, &mut stream, address).await
+    };
+    if let Err(error) = refused.await {
+        debug!(%address, %error, "the connection broke before it was refused");
+    }
+}
+
 async fn refuse(
     ready: Ready,
     no_seat: NoSeat,
@@ -390,7 +402,7 @@ impl Session {
         let initiator = &self.listed.initiator;
         match reason {
             Close::Logout | Close::ColdReset => {
-                debug!(address = %self.address, initiator, %reason, "closing")
+                debug!(address = %self.address, initiator, %reason, "closing");
             }
             _ => warn!(address = %self.address, initiator, %reason, "closing"),
         }
@@ -445,3 +457,6 @@ const BUFFER_MAX: usize = 1 << 20;
 const READ_MIN: usize = 4 << 10;
 /// The parts of one gathered write.
 const SLICES_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests;
