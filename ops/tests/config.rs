@@ -134,6 +134,12 @@ const ERRORS: &[Mistake] = &[
         "`node`",
     ),
     mistake(
+        "protocol = \"C\"",
+        "^ping_timeout = 5",
+        "no key `ping_timeout` in [[resource]]",
+        "`ping-timeout` is a key of [resource.net]",
+    ),
+    mistake(
         "{ ping-timeout = \"500ms\" }",
         "{ ^pingtimeout = \"500ms\" }",
         "`pingtimeout`",

@@ -279,9 +279,12 @@ impl<'t> Scope<'t> {
         if let Some(near) = names::nearest(name, self.section.keys.iter().map(|key| key.name)) {
             return format!("did you mean `{near}`?");
         }
-        let elsewhere = |section: &&&Section| section.keys.iter().any(|key| key.name == name);
-        if let Some(section) = SECTIONS.iter().find(elsewhere) {
-            return format!("`{name}` is a key of {}", section.header);
+        let everywhere =
+            || SECTIONS.iter().flat_map(|section| section.keys.iter().map(|key| (key.name, section.header)));
+        if let Some(near) = names::nearest(name, everywhere().map(|(key, _)| key))
+            && let Some((key, header)) = everywhere().find(|(key, _)| *key == near)
+        {
+            return format!("`{key}` is a key of {header}");
         }
         let keys: Vec<&str> = self.section.keys.iter().map(|key| key.name).collect();
         format!("the keys here are {}", keys.join(", "))
