@@ -9,7 +9,7 @@ use toml::{
 
 use super::{
     foreign::{FOREIGN, Standing},
-    keys::{Key, SECTIONS, Section},
+    keys::{Key, SECTIONS, Section, WITHOUT_EFFECT},
     names,
     problem::Problems,
     values::Fault,
@@ -43,6 +43,9 @@ impl<'t> Scope<'t> {
         for (key, value) in table {
             if !section.keys.iter().any(|known| known.name == key.get_ref()) {
                 scope.unknown(key, value);
+            } else if WITHOUT_EFFECT.contains(&key.get_ref().as_ref()) {
+                let message = format!("`{}` has no effect in this version", key.get_ref());
+                scope.problems().warning(&key.span(), message, "do not count on it; the line may stay");
             }
         }
         scope
