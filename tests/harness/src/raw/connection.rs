@@ -1,7 +1,7 @@
 //! One TCP connection that reports what happened to it instead of hiding it.
 
 use std::{
-    io::{ErrorKind, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     time::Duration,
 };
@@ -65,6 +65,19 @@ impl Connection {
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.set_write_timeout(Some(PATIENCE))?;
         self.stream.write_all(bytes).context("the target closed the connection")
+    }
+
+    /// Appends to `buffer` what one read of the socket brings, until `buffer` has `len_max` bytes at most.
+    ///
+    /// # Errors
+    /// When the target closes or stays silent.
+    pub fn read_some(&mut self, buffer: &mut Vec<u8>, len_max: usize) -> Result<()> {
+        let filled = buffer.len();
+        buffer.resize(len_max, 0);
+        let read = self.stream.read(&mut buffer[filled..]);
+        let read = read.context("no answer from the target")?;
+        buffer.truncate(filled + read);
+        if read == 0 { bail!("the target closed the connection") } else { Ok(()) }
     }
 
     /// The next thing that happens within `patience`. Pings of the target are answered on the way.
