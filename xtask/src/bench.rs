@@ -5,12 +5,7 @@
 mod client;
 mod report;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
@@ -119,7 +114,7 @@ fn measure(contender: Contender, job: Job, plan: &Plan, dir: &Path) -> Result<Me
         return mirrored(job, duration);
     }
     let kind = match contender {
-        Contender::Evenkeel => Kind::Evenkeel(binary()),
+        Contender::Evenkeel => Kind::Evenkeel(command::binary()),
         _ => Kind::Tgt,
     };
     let direct = contender == Contender::TgtDirect;
@@ -129,21 +124,21 @@ fn measure(contender: Contender, job: Job, plan: &Plan, dir: &Path) -> Result<Me
     session.settle()?;
     let before = target.server().cpu_time()?;
     let mut measured = client::run(session, target.lun(), job, duration)?;
-    measured.cpu(target.server().cpu_time()? - before);
+    measured.cpu(target.server().cpu_time()?.saturating_sub(before));
     Ok(measured)
 }
 
 /// Three nodes on both cores; what counts is the ratio to the same without a mirror.
 fn mirrored(job: Job, duration: Duration) -> Result<Measured> {
     let dir = tempfile::tempdir_in(command::repository().join("target"))?;
-    let cluster = Cluster::start(&binary(), dir.path(), SIZE_BYTES, "C")?;
+    let cluster = Cluster::start(&command::binary(), dir.path(), SIZE_BYTES, "C")?;
     cluster.wait_up_to_date()?;
     let mut session = Session::login(cluster.portal(0), &login(cluster::IQN), 0)?;
     session.settle()?;
     let server = |node: usize| cluster.server(node).context("the node does not run")?.cpu_time();
     let before = server(0)? + server(1)?;
     let mut measured = client::run(session, 0, job, duration)?;
-    measured.cpu(server(0)? + server(1)? - before);
+    measured.cpu((server(0)? + server(1)?).saturating_sub(before));
     Ok(measured)
 }
 
@@ -169,17 +164,13 @@ fn raw(dir: &Path, job: Job, plan: &Plan) -> Result<f64> {
 
 /// Every block is written once, so that nobody is measured at reading holes.
 fn prefill(dir: &Path) -> Result<()> {
-    let kind = Kind::Evenkeel(binary());
+    let kind = Kind::Evenkeel(command::binary());
     let target = Target::start(&kind, &Spec::new(dir, SIZE_BYTES))?;
     let mut session = Session::login(target.portal, &login(IQN), target.lun())?;
     session.settle()?;
     let outcome = client::fill(session, target.lun(), SIZE_BYTES)?;
     ensure!(outcome > 0, "nothing was written");
     Ok(())
-}
-
-fn binary() -> PathBuf {
-    command::repository().join("target/release/evenkeel")
 }
 
 const SIZE_BYTES: u64 = 1 << 30;

@@ -98,6 +98,8 @@ struct Client {
     template: Vec<u8>,
     output: Vec<u8>,
     input: Vec<u8>,
+    /// How many bytes of the input were received and not taken yet.
+    filled: usize,
     /// When the command of each slot was sent; the slot is the task tag.
     sent: Vec<Instant>,
     latencies: Vec<u32>,
@@ -122,7 +124,8 @@ impl Client {
             data,
             template: command.encode(),
             output: Vec::with_capacity(1 << 20),
-            input: Vec::with_capacity(INPUT_LEN),
+            input: vec![0; INPUT_LEN],
+            filled: 0,
             sent: vec![Instant::now(); depth],
             latencies: Vec::with_capacity(1 << 20),
         }
@@ -137,9 +140,9 @@ impl Client {
         while in_flight > 0 {
             self.session.connection.send_bytes(&self.output)?;
             self.output.clear();
-            self.session.connection.read_some(&mut self.input, INPUT_LEN)?;
+            self.filled += self.session.connection.read_some(&mut self.input[self.filled..])?;
             let mut at = 0;
-            while let Some(len) = whole(&self.input[at..]) {
+            while let Some(len) = whole(&self.input[at..self.filled]) {
                 if let Some(slot) = self.take(at, len)? {
                     let more = match until {
                         Until::Moment(moment) => Instant::now() < moment,
@@ -154,7 +157,8 @@ impl Client {
                 }
                 at += len;
             }
-            self.input.drain(..at);
+            self.input.copy_within(at..self.filled, 0);
+            self.filled -= at;
         }
         Ok(self.latencies)
     }

@@ -32,8 +32,17 @@ impl Report {
     /// The section of benches/README.md.
     pub(super) fn markdown(&self, plan: &Plan) -> Result<String> {
         let mut text = String::new();
-        writeln!(text, "{}, {} runs of {} s each, in turn; medians.\n", machine()?, plan.pairs, plan.seconds)?;
-        writeln!(text, "| work | contender | IOPS | p50 us | p99 us | server CPU us per I/O | evenkeel / this | of the raw file |")?;
+        writeln!(
+            text,
+            "{}, {} runs of {} s each, in turn; medians.\n",
+            machine()?,
+            plan.pairs,
+            plan.seconds
+        )?;
+        writeln!(
+            text,
+            "| work | contender | IOPS | p50 us | p99 us | server CPU us per I/O | evenkeel / this | of the raw file |"
+        )?;
         writeln!(text, "|---|---|---|---|---|---|---|---|")?;
         for (job, contenders) in &self.runs {
             let ours = contenders.get(Contender::Evenkeel.name()).map(|runs| median(runs, |run| run.iops));
@@ -59,7 +68,8 @@ impl Report {
         let dir = command::repository().join("benches");
         let path = dir.join("README.md");
         let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let (head, _) = old.split_once(BEGIN).with_context(|| format!("{} has no line {BEGIN}", path.display()))?;
+        let (head, _) =
+            old.split_once(BEGIN).with_context(|| format!("{} has no line {BEGIN}", path.display()))?;
         fs::write(&path, format!("{head}{BEGIN}\n\n{}", self.markdown(plan)?))?;
         fs::write(dir.join("latest.json"), serde_json::to_string_pretty(&self.json()?)? + "\n")?;
         Ok(())

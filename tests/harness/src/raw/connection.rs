@@ -67,17 +67,15 @@ impl Connection {
         self.stream.write_all(bytes).context("the target closed the connection")
     }
 
-    /// Appends to `buffer` what one read of the socket brings, until `buffer` has `len_max` bytes at most.
+    /// Fills the start of `buffer` with what one read of the socket brings, and returns how many bytes that is.
     ///
     /// # Errors
     /// When the target closes or stays silent.
-    pub fn read_some(&mut self, buffer: &mut Vec<u8>, len_max: usize) -> Result<()> {
-        let filled = buffer.len();
-        buffer.resize(len_max, 0);
-        let read = self.stream.read(&mut buffer[filled..]);
-        let read = read.context("no answer from the target")?;
-        buffer.truncate(filled + read);
-        if read == 0 { bail!("the target closed the connection") } else { Ok(()) }
+    pub fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        match self.stream.read(buffer).context("no answer from the target")? {
+            0 => bail!("the target closed the connection"),
+            read => Ok(read),
+        }
     }
 
     /// The next thing that happens within `patience`. Pings of the target are answered on the way.
