@@ -134,6 +134,12 @@ const ERRORS: &[Mistake] = &[
         "`node`",
     ),
     mistake(
+        "protocol = \"C\"",
+        "^ping_timeout = 5",
+        "no key `ping_timeout` in [[resource]]",
+        "`ping-timeout` is a key of [resource.net]",
+    ),
+    mistake(
         "{ ping-timeout = \"500ms\" }",
         "{ ^pingtimeout = \"500ms\" }",
         "`pingtimeout`",
@@ -336,6 +342,12 @@ const WARNINGS: &[Mistake] = &[
         "iSCSI",
     ),
     mistake("\"500ms\" }", "\"8s\" }", "silent for longer than `timeout`", "below timeout"),
+    mistake(
+        "al-extents = 1237",
+        "^al-extents = 1237",
+        "`al-extents` has no effect in this version",
+        "may stay",
+    ),
 ];
 
 /// The contract: a problem has its line, its column and what to write instead; and one mistake is one problem.
@@ -345,7 +357,7 @@ fn every_mistake_is_found_where_it_is() {
     for (mistakes, severity) in [(ERRORS, Severity::Error), (WARNINGS, Severity::Warning)] {
         for mistake in mistakes {
             let marked = CONTRACT.replacen(mistake.instead_of, mistake.written, 1);
-            assert_ne!(marked, CONTRACT, "`{}` is not in the example", mistake.instead_of);
+            assert!(CONTRACT.contains(mistake.instead_of), "`{}` is not in the example", mistake.instead_of);
             let found = problems(&marked.replacen('^', "", 1));
             let meant = found.iter().find(|problem| {
                 problem.severity == severity
@@ -392,8 +404,10 @@ fn all_problems_come_at_once() {
 /// A problem looks like a compiler's, and its JSON has the fields that programs read.
 #[test]
 fn problems_are_shown_to_people_and_programs() {
-    let text =
-        CONTRACT.replace("size = \"1GiB\"", "size = \"1G\"").replace("nvme-tcp = [\"127.0.0.1:4420\"]\n", "");
+    let text = CONTRACT
+        .replace("size = \"1GiB\"", "size = \"1G\"")
+        .replace("nvme-tcp = [\"127.0.0.1:4420\"]\n", "")
+        .replace("disk = { al-extents = 1237 }", "");
     let problems = Config::parse(Path::new("cluster.toml"), text.as_bytes()).unwrap_err();
     let shown = problems.render(false);
     for part in [

@@ -78,5 +78,8 @@ fn print(text: &str) -> Result<(), CommandError> {
 }
 
 fn json(value: &impl serde::Serialize) -> String {
-    format!("{:#}\n", serde_json::json!(value))
+    // In the order of the structure, which is DRBD's: some scripts read it line by line.
+    let mut text = serde_json::to_string_pretty(value).expect("what we print are plain structures");
+    text.push('\n');
+    text
 }

@@ -25,7 +25,7 @@ pub(super) async fn status(status: &Status) -> Result<(), CommandError> {
     loop {
         let resources = pictures(&client, status.resource.as_deref()).await?;
         let frame = if status.reach.json {
-            format!("{}\n", serde_json::json!(resources))
+            serde_json::to_string(&resources).expect("pictures are plain structures") + "\n"
         } else {
             status::watch(&resources)
         };

@@ -105,7 +105,7 @@ impl Common<'_> {
             physical_block_size: block::BlockSize::B4096,
             identity: VolumeIdentity(self.identity.volume(&resource.name, volume.number).as_u128()),
             thin: true,
-            read_only: false,
+            read_only: volume.read_only,
         };
         let identity = TargetIdentity {
             iqn: resource.export.iqn.clone(),

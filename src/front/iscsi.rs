@@ -79,7 +79,7 @@ async fn begin(export: Rc<Export>, accepted: Accepted) -> io::Result<Option<(Ses
         completions: Rc::default(),
         in_hand: Vec::new(),
         settling: Vec::new(),
-        stop_by: None,
+        leave_at: None,
         quota: Quota::default(),
         view: View { export, catalog, portal },
         address,
@@ -87,6 +87,18 @@ async fn begin(export: Rc<Export>, accepted: Accepted) -> io::Result<Option<(Ses
         seat,
     };
     Ok(Some((session, stream)))
+}
+
+/// Refuses a login for a target whose resource does not run here.
+pub async fn turn_away(accepted: Accepted) {
+    let Accepted { stream, address, ready, .. } = accepted;
+    let refused = async {
+        let mut stream = TcpStream::from_std(stream)?;
+        refuse(ready, NoSeat::Stopping, &mut stream, address).await
+    };
+    if let Err(error) = refused.await {
+        debug!(%address, %error, "the connection broke before it was refused");
+    }
 }
 
 async fn refuse(
@@ -121,8 +133,8 @@ struct Session {
     in_hand: Vec<InHand>,
     /// Who waits for the aborted tasks of this session.
     settling: Vec<Rc<Settling>>,
-    /// The node stops: when to be gone.
-    stop_by: Option<Instant>,
+    /// When the connection is dropped, whatever still waits to be sent.
+    leave_at: Option<Instant>,
     quota: Quota,
     view: View,
     address: SocketAddr,
@@ -196,7 +208,8 @@ impl Session {
         self.receive();
         loop {
             let blocked = !flush(&writer, self.connection.output())?;
-            if self.connection.is_closed() && !blocked {
+            let late = self.leave_at.is_some_and(|leave_at| Instant::now() >= leave_at);
+            if late || self.connection.is_closed() && !blocked {
                 return Ok(());
             }
             let open = !self.connection.is_closed() && self.connection.output().len() < OUTPUT_MAX;
@@ -206,9 +219,6 @@ impl Session {
                 _ = clock.tick() => {
                     self.connection.tick(self.started.elapsed(), &mut self.effects);
                     self.carry_out();
-                    if self.stop_by.is_some_and(|by| Instant::now() >= by) {
-                        return Ok(());
-                    }
                 }
                 () = completions.take(&mut statuses) => self.complete(&mut statuses),
                 read = read(&mut reader, &mut self.received), if open => {
@@ -222,7 +232,7 @@ impl Session {
                 }
                 ready = writer.writable(), if blocked => ready?,
             }
-            if self.connection.aborting() == 0 {
+            if !self.settling.is_empty() && self.connection.aborting() == 0 {
                 self.settling.clear();
             }
         }
@@ -261,7 +271,7 @@ impl Session {
                     Effect::Abort(task) => self.in_hand(task).aborted = true,
                     Effect::Manage(manage) => self.manage(manage),
                     Effect::Rejected(reason, header) => self.log_reject(reason, header),
-                    Effect::Close(reason) => self.log_close(reason),
+                    Effect::Close(reason) => self.close(reason),
                 }
             }
             if self.effects.is_empty() {
@@ -355,6 +365,8 @@ impl Session {
                 Note::End(settling) => {
                     self.settling.push(settling);
                     self.connection.end(&mut self.effects);
+                    // The initiator has left this connection behind: it may never take what waits.
+                    self.leave_within(Duration::ZERO);
                 }
                 Note::Abort(volume, settling) => {
                     self.settling.push(settling);
@@ -365,8 +377,8 @@ impl Session {
                 }
                 Note::Aborted(tag) => self.completions.push((tag, Status::Done)),
                 Note::Stop => {
-                    self.stop_by = Some(Instant::now() + STOP_TIME);
-                    self.connection.request_logout(STOP_SECONDS);
+                    self.leave_within(LEAVE_TIME);
+                    self.connection.request_logout(LEAVE_SECONDS);
                 }
             }
         }
@@ -380,11 +392,17 @@ impl Session {
         }
     }
 
-    fn log_close(&self, reason: Close) {
+    fn leave_within(&mut self, time: Duration) {
+        let leave_at = Instant::now() + time;
+        self.leave_at = Some(self.leave_at.map_or(leave_at, |earlier| earlier.min(leave_at)));
+    }
+
+    fn close(&mut self, reason: Close) {
+        self.leave_within(LEAVE_TIME);
         let initiator = &self.listed.initiator;
         match reason {
             Close::Logout | Close::ColdReset => {
-                debug!(address = %self.address, initiator, %reason, "closing")
+                debug!(address = %self.address, initiator, %reason, "closing");
             }
             _ => warn!(address = %self.address, initiator, %reason, "closing"),
         }
@@ -427,9 +445,9 @@ fn flush(writer: &WriteHalf<'_>, output: &mut Output) -> io::Result<bool> {
 
 /// How often time passes for a connection.
 const TICK: Duration = Duration::from_secs(1);
-/// How long an initiator may take to log out when the node stops.
-const STOP_TIME: Duration = Duration::from_secs(STOP_SECONDS as u64);
-const STOP_SECONDS: u16 = 3;
+/// How long an initiator may take to log out when the node stops, or to take the last bytes.
+const LEAVE_TIME: Duration = Duration::from_secs(LEAVE_SECONDS as u64);
+const LEAVE_SECONDS: u16 = 3;
 /// Nothing is read while more than this waits to be sent, in bytes.
 const OUTPUT_MAX: usize = 4 << 20;
 /// Buffers for what is received, in bytes.
@@ -439,3 +457,6 @@ const BUFFER_MAX: usize = 1 << 20;
 const READ_MIN: usize = 4 << 10;
 /// The parts of one gathered write.
 const SLICES_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests;

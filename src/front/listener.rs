@@ -115,9 +115,10 @@ impl Listener {
                 resource
                     .shard
                     .run(move |local| {
-                        if let Some(export) = local.export(place) {
-                            tokio::task::spawn_local(iscsi::serve(export, accepted));
-                        }
+                        match local.export(place) {
+                            Some(export) => tokio::task::spawn_local(iscsi::serve(export, accepted)),
+                            None => tokio::task::spawn_local(iscsi::turn_away(accepted)),
+                        };
                     })
                     .await;
             }
@@ -134,7 +135,7 @@ impl Listener {
 }
 
 /// Takes a connection through the login phase, up to its final response.
-async fn negotiate(
+pub(super) async fn negotiate(
     mut stream: TcpStream,
     address: SocketAddr,
     catalog: &Arc<Catalog>,

@@ -1,6 +1,6 @@
 //! The iSCSI sessions of a target: who holds which name, who follows whom, and who has to settle before what is told.
 //!
-//! A session is named by its initiator and ISID (RFC 7143 4.4.3), which is the I_T nexus of SCSI as well. A new login
+//! A session is named by its initiator and ISID (RFC 7143 4.4.3), which is the nexus of SCSI as well. A new login
 //! by a name ends the session that has it, and takes its seat only when every command of that one has settled. This is
 //! what keeps promise P14 here: a write of the old session is either not submitted any more or done before the new
 //! session's login is answered, so it never lands after a write that the new session was told is done.

@@ -46,6 +46,7 @@ pub(crate) fn session(cluster: &Cluster, node: usize) -> Result<Session> {
 
 /// SYNCHRONIZE CACHE of the whole volume.
 pub(crate) fn flush(session: &mut Session) -> Result<()> {
+    session.settle()?;
     let outcome = session.run(&Task::new(cdb::ten(0x35, 0, 0)))?;
     ensure!(outcome.status == 0, "flush: {outcome:?}");
     Ok(())

@@ -18,6 +18,13 @@ pub(crate) fn repository() -> &'static Path {
     xtask.parent().expect("xtask is a directory of the repository")
 }
 
+/// The daemon under test: the release build, or the one that `EVENKEEL_BINARY` names.
+#[must_use]
+pub(crate) fn binary() -> PathBuf {
+    let named = std::env::var_os("EVENKEEL_BINARY").map(PathBuf::from);
+    named.unwrap_or_else(|| repository().join("target/release/evenkeel"))
+}
+
 /// Where `program` stands on `PATH`, or in the directories of administrators' programs.
 #[must_use]
 pub(crate) fn find(program: &str) -> Option<PathBuf> {

@@ -74,7 +74,7 @@ enum Against {
 impl Against {
     fn kind(self) -> Kind {
         match self {
-            Self::Evenkeel => Kind::Evenkeel(command::repository().join("target/release/evenkeel")),
+            Self::Evenkeel => Kind::Evenkeel(command::binary()),
             Self::Tgt => Kind::Tgt,
         }
     }

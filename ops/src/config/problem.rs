@@ -62,9 +62,12 @@ impl Problems {
     }
 
     /// The problems as a JSON array of objects with `file`, `severity`, `line`, `column`, `message` and `help`.
+    ///
+    /// # Panics
+    /// Never: strings and numbers always serialise.
     #[must_use]
     pub fn to_json(&self) -> String {
-        format!("{:#}", serde_json::json!(self.list))
+        serde_json::to_string_pretty(&self.list).expect("strings and numbers always serialise")
     }
 
     /// The problems as a compiler prints them, each with its line of the file; with colours where `colour`.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     foreign::{FOREIGN, Standing},
-    keys::{Absent, SECTIONS, Section},
+    keys::{Absent, SECTIONS, Section, WITHOUT_EFFECT},
 };
 
 /// The reference of the configuration file, in Markdown.
@@ -32,7 +32,8 @@ fn table(text: &mut String, section: &Section) {
             Absent::Value(value) => format!("`{value}`"),
             Absent::Depends(words) => words.to_owned(),
         };
-        let _ = writeln!(text, "| `{}` | {} | {default} | {} |", key.name, key.takes, key.about);
+        let yet = if WITHOUT_EFFECT.contains(&key.name) { " **No effect in this version yet.**" } else { "" };
+        let _ = writeln!(text, "| `{}` | {} | {default} | {}{yet} |", key.name, key.takes, key.about);
     }
 }
 

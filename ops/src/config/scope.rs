@@ -9,7 +9,7 @@ use toml::{
 
 use super::{
     foreign::{FOREIGN, Standing},
-    keys::{Key, SECTIONS, Section},
+    keys::{Key, SECTIONS, Section, WITHOUT_EFFECT},
     names,
     problem::Problems,
     values::Fault,
@@ -43,6 +43,9 @@ impl<'t> Scope<'t> {
         for (key, value) in table {
             if !section.keys.iter().any(|known| known.name == key.get_ref()) {
                 scope.unknown(key, value);
+            } else if WITHOUT_EFFECT.contains(&key.get_ref().as_ref()) {
+                let message = format!("`{}` has no effect in this version", key.get_ref());
+                scope.problems().warning(&key.span(), message, "do not count on it; the line may stay");
             }
         }
         scope
@@ -279,9 +282,12 @@ impl<'t> Scope<'t> {
         if let Some(near) = names::nearest(name, self.section.keys.iter().map(|key| key.name)) {
             return format!("did you mean `{near}`?");
         }
-        let elsewhere = |section: &&&Section| section.keys.iter().any(|key| key.name == name);
-        if let Some(section) = SECTIONS.iter().find(elsewhere) {
-            return format!("`{name}` is a key of {}", section.header);
+        let everywhere =
+            || SECTIONS.iter().flat_map(|section| section.keys.iter().map(|key| (key.name, section.header)));
+        if let Some(near) = names::nearest(name, everywhere().map(|(key, _)| key))
+            && let Some((key, header)) = everywhere().find(|(key, _)| *key == near)
+        {
+            return format!("`{key}` is a key of {header}");
         }
         let keys: Vec<&str> = self.section.keys.iter().map(|key| key.name).collect();
         format!("the keys here are {}", keys.join(", "))

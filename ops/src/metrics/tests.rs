@@ -114,6 +114,36 @@ fn the_rules_of_promtool() {
     }
 }
 
+/// `docs/metrics.md` has every series with its labels, and no other.
+#[test]
+fn the_reference_is_complete() {
+    let text = scrape();
+    let reference = include_str!("../../../docs/metrics.md");
+    let documented: BTreeSet<(String, String)> = reference
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .map(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            (cells[0].trim_matches('`').to_owned(), cells[1].to_owned())
+        })
+        .collect();
+    let families: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let labels = |family: &str| {
+        let series = text.lines().find(|line| {
+            let rest = line.strip_prefix(family).unwrap_or_default();
+            rest.starts_with(['{', ' ']) || rest.starts_with("_count")
+        });
+        let inside =
+            series.and_then(|series| Some(series.split_once('{')?.1.split_once('}')?.0)).unwrap_or_default();
+        let names: Vec<&str> = inside.split(',').filter_map(|label| Some(label.split_once('=')?.0)).collect();
+        names.join(", ")
+    };
+    let exported =
+        families.iter().map(|family| ((*family).to_owned(), labels(family))).collect::<BTreeSet<_>>();
+    assert_eq!(documented, exported);
+}
+
 /// Security: no label has a value that an initiator chose.
 #[test]
 fn initiators_choose_no_label() {

@@ -57,6 +57,10 @@ impl<T> Window<T> {
         if !self.contains(cmd_sn) {
             return Arrival::NotDue;
         }
+        if cmd_sn == self.expected && self.early.is_empty() {
+            self.expected = cmd_sn.wrapping_add(1);
+            return Arrival::Due(command);
+        }
         match self.place(cmd_sn) {
             Some(at) if matches!(self.early[at].1, Early::Rejected) => {
                 self.early.swap_remove(at);

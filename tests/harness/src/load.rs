@@ -109,9 +109,13 @@ impl Load {
         let lba = self.random.below(self.span_blocks - blocks);
         let data = self.random.bytes(usize::try_from(blocks * BLOCK)?);
         let task = Task::write(cdb::ten(cdb::WRITE_10, u32::try_from(lba)?, u16::try_from(blocks)?), data);
+        self.send(session, task, Instant::now())
+    }
+
+    fn send(&mut self, session: &mut Session, task: Task, began: Instant) -> Result<()> {
         let command = session.command(&task);
         session.connection.send(&command)?;
-        self.in_flight.insert(command.read_word(16), (task, Instant::now()));
+        self.in_flight.insert(command.read_word(16), (task, began));
         Ok(())
     }
 
@@ -124,7 +128,11 @@ impl Load {
                 answer(session, &pdu, task)
             }
             opcode::SCSI_RESPONSE => {
-                let (_, began) = self.in_flight.remove(&tag).context("an answer to no write of mine")?;
+                let (task, began) = self.in_flight.remove(&tag).context("an answer to no write of mine")?;
+                if pdu.header[3] == 2 && pdu.data.get(4).is_some_and(|key| key & 0xf == UNIT_ATTENTION) {
+                    // Not executed: every initiator repeats it (SAM-5, section 5.14).
+                    return self.send(session, task, began);
+                }
                 ensure!(pdu.header[2..4] == [0, 0], "a write failed: {:02x?} {:02x?}", pdu.header, pdu.data);
                 self.acknowledged += 1;
                 self.slowest = self.slowest.max(began.elapsed());
@@ -155,7 +163,10 @@ pub fn read_all(session: &mut Session, size_bytes: u64, out: &mut impl std::io::
     let chunk = u32::try_from(READ_BLOCKS * BLOCK)?;
     for lba in (0..size_bytes / BLOCK).step_by(usize::try_from(READ_BLOCKS)?) {
         let task = Task { direction: Direction::Read(chunk), ..Task::new(cdb::sixteen(0x88, lba, 128)) };
-        let outcome = session.run(&task)?;
+        let mut outcome = session.run(&task)?;
+        while outcome.check().is_some_and(|(key, ..)| key == UNIT_ATTENTION) {
+            outcome = session.run(&task)?;
+        }
         ensure!(outcome.status == 0, "read of block {lba}: {outcome:?}");
         ensure!(outcome.data.len() == usize::try_from(chunk)?, "read of block {lba} is short");
         out.write_all(&outcome.data)?;
@@ -178,6 +189,7 @@ pub fn expect_silence(session: &mut Session, patience: Duration) -> Result<()> {
 
 /// The exported block in bytes.
 pub const BLOCK: u64 = 512;
+const UNIT_ATTENTION: u8 = 6;
 const BLOCKS_MAX: u64 = 32;
 const READ_BLOCKS: u64 = 128;
 const SEGMENT: usize = 8192;

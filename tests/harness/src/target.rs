@@ -54,13 +54,15 @@ pub struct Spec {
     pub chap: Option<Chap>,
     /// Processor the server is pinned to, when asked for.
     pub core: Option<u32>,
+    /// Keeps tgt's hands off the page cache, as Evenkeel's always are.
+    pub direct: bool,
 }
 
 impl Spec {
     /// A volume of `size_bytes` in `dir`, open to everybody on loopback.
     #[must_use]
     pub fn new(dir: &Path, size_bytes: u64) -> Self {
-        Self { dir: dir.to_owned(), size_bytes, chap: None, core: None }
+        Self { dir: dir.to_owned(), size_bytes, chap: None, core: None, direct: false }
     }
 }
 
@@ -128,7 +130,9 @@ impl Target {
         let image = self.image();
         let image = image.to_string_lossy();
         self.tgtadm(&["--op", "new", "--mode", "target", "--tid", "1", "-T", IQN])?;
-        self.tgtadm(&["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &image])?;
+        let flags: &[&str] = if self.spec.direct { &["--bsoflags", "direct"] } else { &[] };
+        let unit = ["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &image];
+        self.tgtadm(&[&unit, flags].concat())?;
         let thin = ["--lun", "1", "--params", "thin_provisioning=1"];
         self.tgtadm(&[&["--op", "update", "--mode", "logicalunit", "--tid", "1"], &thin[..]].concat())?;
         for digest in ["HeaderDigest", "DataDigest"] {

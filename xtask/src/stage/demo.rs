@@ -9,9 +9,8 @@ use crate::command;
 
 /// Runs the release build's demonstration and expects its verdict.
 pub(super) fn run(_options: &Options) -> Result<Tally> {
-    let binary = command::repository().join("target/release/evenkeel");
     let dir = tempfile::tempdir()?;
-    let mut demo = Command::new(&binary);
+    let mut demo = Command::new(command::binary());
     demo.args(["demo", "--check", "--dir"]).arg(dir.path());
     let output = command::run_within(&mut demo, PATIENCE)?;
     let output = output.with_context(|| format!("no verdict within {} s", PATIENCE.as_secs()))?;

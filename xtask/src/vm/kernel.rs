@@ -36,7 +36,8 @@ pub(super) fn fetch(cache: &Path) -> Result<Package> {
     fs::create_dir_all(&unpacked)?;
     command::output(Command::new("apt-get").args(["download", "-q", &name]).current_dir(&unpacked))
         .with_context(|| format!("cannot fetch {name}; run `apt-get update` as root and try again"))?;
-    let archive = only(&unpacked, |name| name.ends_with(".deb"))?;
+    let archive =
+        only(&unpacked, |name| Path::new(name).extension().is_some_and(|extension| extension == "deb"))?;
     command::output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&unpacked))?;
     let image = only(&unpacked.join("boot"), |name| name.starts_with("vmlinuz"))?;
     Ok(Package { name, unpacked, image })

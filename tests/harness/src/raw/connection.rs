@@ -1,7 +1,7 @@
 //! One TCP connection that reports what happened to it instead of hiding it.
 
 use std::{
-    io::{ErrorKind, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     time::Duration,
 };
@@ -65,6 +65,17 @@ impl Connection {
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.set_write_timeout(Some(PATIENCE))?;
         self.stream.write_all(bytes).context("the target closed the connection")
+    }
+
+    /// Fills the start of `buffer` with what one read of the socket brings, and returns how many bytes that is.
+    ///
+    /// # Errors
+    /// When the target closes or stays silent.
+    pub fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        match self.stream.read(buffer).context("no answer from the target")? {
+            0 => bail!("the target closed the connection"),
+            read => Ok(read),
+        }
     }
 
     /// The next thing that happens within `patience`. Pings of the target are answered on the way.
