@@ -75,10 +75,10 @@ impl Bitmap {
     /// Adds the blocks of `words`, the first of which is word number `first`. What lies outside is ignored.
     pub(crate) fn merge(&mut self, first: u64, words: &[u64]) {
         let blocks = self.size.div_ceil(BLOCK);
-        for (index, &word) in (first..).zip(words) {
-            let Some(mine) = usize::try_from(index).ok().and_then(|index| self.words.get_mut(index)) else {
-                return;
-            };
+        let Some(mine) = usize::try_from(first).ok().and_then(|first| self.words.get_mut(first..)) else {
+            return;
+        };
+        for ((index, mine), &word) in (first..).zip(mine).zip(words) {
             let inside = blocks.saturating_sub(index * 64);
             let mask = if inside >= 64 { u64::MAX } else { (1 << inside) - 1 };
             let added = word & mask & !*mine;

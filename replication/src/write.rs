@@ -359,8 +359,7 @@ impl Resource {
         let change = &self.changes[key];
         let target = &self.volumes[change.volume];
         let settled = target.generation.is_none() && !self.needs_generation(change.volume);
-        let quorum = target.quorum || planted(Fault::IgnoreQuorum);
-        quorum && (settled || change.what == What::Flush)
+        target.quorum && (settled || change.what == What::Flush)
     }
 
     fn find_change(&self, sequence: Sequence) -> Option<usize> {

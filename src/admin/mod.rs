@@ -65,3 +65,6 @@ async fn pause_after(error: &std::io::Error) {
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;

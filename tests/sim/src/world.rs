@@ -39,6 +39,7 @@ pub struct Report {
 
 /// One cluster and everything around it.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a phase of its own")]
 pub struct World {
     pub(crate) scenario: Scenario,
     pub(crate) random: Random,

@@ -7,14 +7,6 @@ use std::{
 };
 
 use block::VolumeNumber;
-use evenkeel::{
-    admin::{View, socket::AdminSocket},
-    client::Client,
-    daemon::{Node, Resource},
-    disk::Ring,
-    shard::Shard,
-    volume::{Control, Report, SessionReport},
-};
 use ops::{
     config::{Config, DemoPorts},
     metrics::{Counters, Latencies},
@@ -24,30 +16,43 @@ use replication::{
     Refusal, ReplicationState, ResourceStatus, Role, Verb,
 };
 use tempfile::TempDir;
-use tokio::sync::{broadcast, mpsc};
+use tokio::{
+    sync::{broadcast, mpsc},
+    task::AbortHandle,
+};
 use tokio_util::sync::CancellationToken;
 
+use crate::{
+    admin::{View, socket::AdminSocket},
+    client::Client,
+    daemon::{Node, Resource},
+    disk::Ring,
+    shard::Shard,
+    volume::{Control, Report, SessionReport},
+};
+
 /// Far more than anything here takes, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the resource says and what it was asked.
-pub(crate) struct Puppet {
-    pub(crate) report: Report,
-    pub(crate) asked: Vec<Verb>,
-    pub(crate) refusal: Option<Refusal>,
+pub(super) struct Puppet {
+    pub(super) report: Report,
+    pub(super) asked: Vec<Verb>,
+    pub(super) refusal: Option<Refusal>,
 }
 
-pub(crate) struct World {
-    pub(crate) puppet: Arc<Mutex<Puppet>>,
-    pub(crate) events: broadcast::Sender<(usize, Event)>,
-    pub(crate) view: Arc<View>,
-    pub(crate) stop: CancellationToken,
+pub(super) struct World {
+    pub(super) puppet: Arc<Mutex<Puppet>>,
+    pub(super) events: broadcast::Sender<(usize, Event)>,
+    pub(super) view: Arc<View>,
+    pub(super) stop: CancellationToken,
+    resource: AbortHandle,
     directory: TempDir,
 }
 
 impl World {
     /// The node `alpha` with the resource `db`, mirrored to `bravo`. Events are held for few readers only.
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let ports = DemoPorts { replication: [1, 2, 3], iscsi: [4, 5, 6], metrics: [7, 8, 9] };
         let text = Config::demo(&ports, 1 << 30);
@@ -55,7 +60,7 @@ impl World {
         let identity = config.identity(None);
         let puppet = Arc::new(Mutex::new(Puppet { report: report(), asked: Vec::new(), refusal: None }));
         let (control, requests) = mpsc::channel(8);
-        tokio::spawn(play(Arc::clone(&puppet), requests));
+        let resource = tokio::spawn(play(Arc::clone(&puppet), requests)).abort_handle();
         let (events, _) = broadcast::channel(4);
         let (shard, _) = Shard::start(0, Ring::probe().unwrap()).unwrap();
         let node = Node {
@@ -66,39 +71,44 @@ impl World {
         };
         let latencies = vec![Arc::new(Latencies::new("db", [NodeId(1)]))];
         let view = Arc::new(View::new(node, identity, Arc::new(Counters::default()), latencies));
-        Self { puppet, events, view, stop: CancellationToken::new(), directory }
+        Self { puppet, events, view, stop: CancellationToken::new(), resource, directory }
     }
 
     /// A node whose admin socket answers.
-    pub(crate) fn serving() -> Self {
+    pub(super) fn serving() -> Self {
         let world = Self::new();
         let socket = AdminSocket::bind(&world.socket()).unwrap();
         tokio::spawn(socket.serve(Arc::clone(&world.view), world.stop.clone()));
         world
     }
 
-    pub(crate) fn directory(&self) -> &Path {
+    pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.directory().join("alpha.sock")
     }
 
-    pub(crate) fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Client {
         Client::new(Some(&self.socket())).unwrap()
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut ResourceStatus)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut ResourceStatus)) {
         change(&mut self.puppet.lock().unwrap().report.status);
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: Event) {
         self.events.send((0, event)).unwrap();
     }
 
+    /// Ends the resource's task.
+    pub(super) fn end(&self) {
+        self.resource.abort();
+    }
+
     /// What was asked since the last look.
-    pub(crate) fn asked(&self) -> Vec<Verb> {
+    pub(super) fn asked(&self) -> Vec<Verb> {
         std::mem::take(&mut self.puppet.lock().unwrap().asked)
     }
 }
@@ -183,7 +193,7 @@ fn status() -> ResourceStatus {
 }
 
 /// The peer is back, and all is well.
-pub(crate) fn recover(status: &mut ResourceStatus) {
+pub(super) fn recover(status: &mut ResourceStatus) {
     let peer = &mut status.connections[0];
     (peer.state, peer.peer_role) = (ConnectionState::Connected, Role::Secondary);
     let device = &mut peer.peer_devices[0];

@@ -2,14 +2,14 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use evenkeel::admin::scrape;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
 
-use crate::world::{PATIENCE, World};
+use super::world::{PATIENCE, World};
+use crate::admin::scrape;
 
 async fn open(world: &World) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -58,6 +58,8 @@ async fn health_is_whether_resources_answer() {
     let address = open(&world).await;
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200 OK"));
     assert!(get(address, "/secrets").await.starts_with("HTTP/1.1 404 Not Found"));
+    world.end();
+    assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 503 "));
 }
 
 /// P13: strangers who say nothing, or too much, do not keep a scraper out, and are closed.

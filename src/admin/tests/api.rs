@@ -1,6 +1,5 @@
 //! Requests and answers, as the command line and as scripts send them.
 
-use evenkeel::client::ClientError;
 use ops::{
     admin::{Connect, Demote, Disconnect, Done, Promote, Protocol, Set},
     status::Resource,
@@ -12,7 +11,8 @@ use tokio::{
     net::UnixStream,
 };
 
-use crate::world::World;
+use super::world::World;
+use crate::client::ClientError;
 
 #[tokio::test]
 async fn status_is_a_picture() {

@@ -3,16 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use clap::Parser;
-use evenkeel::{
-    admin::socket::AdminSocket,
-    client::Lines,
-    commands::{self, CommandError},
-};
 use ops::cli::{Cli, Command, Verb};
 use replication::{ConnectionState, Event, NodeId, Role};
 use tokio::time::timeout;
 
-use crate::world::{PATIENCE, World, recover};
+use super::world::{PATIENCE, World, recover};
+use crate::{
+    admin::socket::AdminSocket,
+    client::Lines,
+    commands::{self, CommandError},
+};
 
 async fn next(lines: &mut Lines) -> String {
     let line = timeout(PATIENCE, lines.next()).await.unwrap().unwrap();

@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use evenkeel::{admin::socket::AdminSocket, client::ClientError};
 use ops::status::Resource;
 use tokio::time::timeout;
 
-use crate::world::{PATIENCE, World};
+use super::world::{PATIENCE, World};
+use crate::{admin::socket::AdminSocket, client::ClientError};
 
 /// Security: mode 0600 (CVE-2020-10699 was a world-writable control socket), and gone when the node is.
 #[tokio::test]
