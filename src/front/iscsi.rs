@@ -354,6 +354,9 @@ impl Session {
         let settling = Settling::then(&self.seat.inbox, Note::Managed(request, ManagementAnswer::Complete));
         self.view.export.iscsi.tell(self.seat.nexus, None, || match function {
             ManagementFunction::TargetColdReset => Note::End(Rc::clone(&settling)),
+            ManagementFunction::ClearTaskSet if let Some(volume) = volume => {
+                Note::Clear(volume, Rc::clone(&settling))
+            }
             _ => Note::Abort(volume, Rc::clone(&settling)),
         });
     }
@@ -371,6 +374,14 @@ impl Session {
                 Note::Abort(volume, settling) => {
                     self.settling.push(settling);
                     self.connection.abort(volume, &mut self.effects);
+                }
+                Note::Clear(volume, settling) => {
+                    if self.connection.tasks() > 0 {
+                        let mut target = self.view.target().borrow_mut();
+                        target.commands_cleared(self.seat.nexus, volume, &mut Vec::new());
+                    }
+                    self.settling.push(settling);
+                    self.connection.abort(Some(volume), &mut self.effects);
                 }
                 Note::Managed(request, answer) => {
                     self.connection.managed(request, answer, &mut self.effects);

@@ -24,6 +24,8 @@ pub(super) enum Note {
     End(Rc<Settling>),
     /// Abort the tasks on a volume, or all of them.
     Abort(Option<VolumeNumber>, Rc<Settling>),
+    /// Abort the tasks on a volume because another session cleared its task set.
+    Clear(VolumeNumber, Rc<Settling>),
     /// The tasks of other sessions have settled: a task management request can be answered.
     Managed(u32, ManagementAnswer),
     /// The tasks of other sessions have settled: a PREEMPT AND ABORT goes on. By the number of its task.

@@ -46,7 +46,7 @@ impl Mode {
             (0x08, 0) => (&[(2, flag(self.write_cache, WCE))], 20),
             (0x0a, 0) => (
                 &[
-                    (2, TASK_SET_PER_NEXUS | GLTSD | flag(self.descriptor_sense, D_SENSE)),
+                    (2, GLTSD | flag(self.descriptor_sense, D_SENSE)),
                     (3, UNRESTRICTED_REORDERING),
                     (4, flag(self.write_protect, SWP)),
                     (8, 0xff),
@@ -247,8 +247,6 @@ const DPO_FUA: u8 = 0x10;
 const LONG_LBA: u8 = 0x01;
 
 const WCE: u8 = 0x04;
-/// TST: each nexus has a task set of its own, as each session orders its own tasks.
-const TASK_SET_PER_NEXUS: u8 = 0x20;
 const D_SENSE: u8 = 0x04;
 const GLTSD: u8 = 0x02;
 const UNRESTRICTED_REORDERING: u8 = 0x10;

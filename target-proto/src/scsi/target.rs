@@ -168,6 +168,12 @@ impl Target {
         Ok(volumes)
     }
 
+    /// CLEAR TASK SET of another nexus has ended commands of this one on a volume (SAM-5 7.4, with TAS = 0): it has no
+    /// other way to learn of that.
+    pub fn commands_cleared(&mut self, nexus: NexusId, volume: VolumeNumber, effects: &mut Vec<TargetEffect>) {
+        self.raise(volume, Additional::COMMANDS_CLEARED, |id, _| id == nexus, effects);
+    }
+
     /// The paths of this node have a new state.
     pub fn set_path(&mut self, state: PathState, effects: &mut Vec<TargetEffect>) {
         if std::mem::replace(&mut self.path, state) != state {
