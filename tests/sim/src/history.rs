@@ -86,12 +86,13 @@ impl History {
     pub fn judge_flushes(&self, values: impl Iterator<Item = u64>) -> Option<String> {
         for (sector, (operations, value)) in self.sectors.iter().zip(values).enumerate() {
             let found = operations.iter().find(|operation| operation.access == Access::Write(value));
-            let end = found.map_or(0, |write| write.end);
             let covered = |write: &Operation| {
                 let ended = |&(start, _): &(u64, u64)| write.end < start;
                 matches!(write.access, Access::Write(_)) && write.done && self.flushes.iter().any(ended)
             };
-            if let Some(lost) = operations.iter().find(|write| covered(write) && end < write.start)
+            if let Some(lost) = operations
+                .iter()
+                .find(|write| covered(write) && found.is_none_or(|found| found.end < write.start))
                 && (value != 0 || !operations.iter().any(|other| other.access == Access::Write(0)))
             {
                 return Some(format!("sector {sector}: flushed {lost:?} is lost, {value} stands there"));
