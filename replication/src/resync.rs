@@ -317,7 +317,8 @@ impl Resource {
     /// What was fetched may hold changes that the Primary has not brought to everyone yet, whoever the source is: like
     /// changes that came from the Primary itself, they may be missing elsewhere.
     fn remember_fetched(&mut self, volume: usize, seen: Sequence, extent: Extent) {
-        let primary = self.peers.iter().find(|peer| peer.up().is_some_and(|state| state.role == Role::Primary));
+        let primary =
+            self.peers.iter().find(|peer| peer.up().is_some_and(|state| state.role == Role::Primary));
         let Some(primary) = primary else { return };
         let everywhere = primary.link.as_ref().is_some_and(|link| seen <= link.everywhere);
         let target = &mut self.volumes[volume];
