@@ -186,9 +186,11 @@ fn follows(a: &Side<'_>, b: &Side<'_>) -> bool {
     !a.replica.fresh && (left(b, a) || same(a, b))
 }
 
+/// Whether each went on without the other: neither has been where the other is now.
 fn diverged(a: &Side<'_>, b: &Side<'_>) -> bool {
     let (mine, theirs) = (a.lineage().base, b.lineage().base);
-    mine.0 != 0 && mine == theirs || left(a, b) && left(b, a)
+    let apart = !a.knows(b.lineage().current) && !b.knows(a.lineage().current);
+    apart && (mine.0 != 0 && mine == theirs || left(a, b) && left(b, a))
 }
 
 fn discards(a: &Side<'_>, b: &Side<'_>) -> bool {

@@ -155,7 +155,7 @@ impl Resource {
             } else {
                 decide(&Side::new(self.config.node, &mine, ours), &Side::new(node, &state, theirs))
             };
-            pairs.push(Pair { plan, bitmap_here: false, equal: false });
+            pairs.push(Pair { plan, bitmap_here: false, equal: false, asked: 0 });
         }
         if pairs.iter().any(|pair| pair.plan == Plan::Unrelated) {
             self.part(peer, Farewell::Unrelated, "its data has nothing in common with ours");

@@ -33,6 +33,10 @@ impl Resource {
             meta::remember_given_up(&mut disk.history, old);
         }
         disk.bases[usize::from(node.0)] = crate::Generation(0);
+        // Whoever was left behind in that very generation is in it like this replica now.
+        for base in disk.bases.iter_mut().filter(|base| **base == current) {
+            *base = crate::Generation(0);
+        }
         self.persist(volume, Some(After::Synced));
     }
 

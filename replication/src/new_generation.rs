@@ -38,6 +38,7 @@ impl Resource {
         if previous != current {
             meta::remember(&mut target.known_history, previous);
         }
+        target.uneven = NodeSet(target.uneven.0 & !missing.0);
         let newly = NodeSet(missing.0 & !target.left.0);
         target.left = NodeSet(target.left.0 | missing.0);
         let number = target.config.number;
@@ -101,19 +102,23 @@ impl Resource {
         self.advance(change);
     }
 
-    /// Begins the generations that changes in flight wait for.
+    /// Begins the generations that changes in flight wait for, or that tell who lacks some of them.
     pub(crate) fn update_generations(&mut self) {
         if self.role != Role::Primary {
             return;
         }
         for volume in 0..self.volumes.len() {
             let target = &self.volumes[volume];
-            let waits = target.quorum && target.generation.is_none();
+            if !target.quorum || target.generation.is_some() || !self.has_data(volume) {
+                continue;
+            }
             let data = |change: &Change| change.volume == volume && matches!(change.what, What::Data(_));
-            if waits
-                && self.has_data(volume)
-                && self.needs_generation(volume)
-                && self.changes.iter().any(|(_, change)| data(change))
+            let back = NodeSet(target.uneven.0 & !self.absent(volume).0);
+            if !back.is_empty() {
+                // It is met again before the others know what it lacks.
+                self.tell_generation(volume, target.known, back);
+            } else if self.needs_generation(volume)
+                && (!target.uneven.is_empty() || self.changes.iter().any(|(_, change)| data(change)))
             {
                 self.start_generation(volume);
             }

@@ -22,7 +22,7 @@ pub(crate) struct Promotion {
     denied: Option<usize>,
     /// Superblocks that are being written.
     persisting: usize,
-    committed: bool,
+    pub(crate) committed: bool,
 }
 
 /// A promise to know of no other Primary until a candidate says how it ended.
@@ -244,6 +244,7 @@ impl Resource {
             volume.tail.clear();
             // Others may have caught up meanwhile with the generation that is known here.
             volume.left = crate::NodeSet::EMPTY;
+            volume.uneven = crate::NodeSet::EMPTY;
         }
         self.event(Event::Role(Role::Primary));
         self.end_promotion(None);

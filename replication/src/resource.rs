@@ -112,6 +112,8 @@ pub(crate) struct Volume {
     pub(crate) known_history: Vec<Generation>,
     /// The nodes that do not take part in the known generation.
     pub(crate) left: NodeSet,
+    /// The nodes that may lack changes of this Primary, acknowledged ones too, which the others do not know yet.
+    pub(crate) uneven: NodeSet,
     /// The change that brings a new generation to everyone.
     pub(crate) generation: Option<usize>,
     pub(crate) quorum: bool,
@@ -186,6 +188,8 @@ pub(crate) struct Pair {
     pub(crate) bitmap_here: bool,
     /// Whether both replicas are good and of one generation.
     pub(crate) equal: bool,
+    /// Runs that the peer, as source of a resync, was asked for and has not answered.
+    pub(crate) asked: u32,
 }
 
 /// Why a resource cannot be started as configured.
@@ -355,7 +359,9 @@ impl Resource {
     }
 
     fn wake_up(&mut self) {
-        let promotion = self.promotion.as_ref().map(|promotion| promotion.deadline);
+        // Once committed, it is the disks that a promotion waits for.
+        let open = self.promotion.as_ref().filter(|promotion| !promotion.committed);
+        let promotion = open.map(|promotion| promotion.deadline);
         let next = [promotion, self.grace_until, self.everywhere_due].into_iter().flatten().min();
         if let Some(next) = next.filter(|next| self.wake.is_none_or(|wake| *next < wake)) {
             self.wake = Some(next);
@@ -400,6 +406,7 @@ impl Volume {
             known_history: disk.as_ref().map(|disk| disk.history.clone()).unwrap_or_default(),
             disk,
             left: NodeSet::EMPTY,
+            uneven: NodeSet::EMPTY,
             generation: None,
             quorum: false,
             commands: RangeLock::new(),

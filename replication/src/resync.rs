@@ -61,7 +61,9 @@ impl Resource {
     }
 
     fn choose_source(&self, volume: usize) -> Option<usize> {
-        let sources = (0..self.peers.len()).filter(|&peer| self.may_fetch_from(peer, volume));
+        // What a resync that was given up had asked for must not pass for an answer of the next one.
+        let idle = |&peer: &usize| self.peers[peer].pair(volume).is_some_and(|pair| pair.asked == 0);
+        let sources = (0..self.peers.len()).filter(|&peer| self.may_fetch_from(peer, volume)).filter(idle);
         sources.min_by_key(|&peer| {
             let primary = self.peers[peer].up().is_some_and(|state| state.role == Role::Primary);
             (!primary, self.peers[peer].node)
@@ -144,16 +146,28 @@ impl Resource {
         let Some(run) = resync.runs.iter_mut().find(|run| run.job == job) else { return self.drop_job(job) };
         run.asked = true;
         let source = resync.source;
-        let after = if self.role == Role::Primary { Sequence(0) } else { self.received() };
+        if let Some(pair) = self.peers[source].link.as_mut().and_then(|link| link.pairs.get_mut(volume)) {
+            pair.asked += 1;
+        }
+        let after = self.received().unwrap_or_default();
         let volume = self.number(volume);
         self.send(source, Packet::SyncRequest { volume, extent, after });
     }
 
-    /// The last change that came from the Primary that is connected.
-    pub(crate) fn received(&self) -> Sequence {
+    /// The source of a resync answered a run, in whatever way.
+    fn answered(&mut self, peer: usize, volume: usize) {
+        if let Some(pair) = self.peers[peer].link.as_mut().and_then(|link| link.pairs.get_mut(volume)) {
+            pair.asked = pair.asked.saturating_sub(1);
+            // Perhaps another resync waits for it.
+            self.changed |= pair.asked == 0;
+        }
+    }
+
+    /// How far the order of another Primary is here, where one is connected.
+    fn received(&self) -> Option<Sequence> {
         let primary =
             self.peers.iter().find(|peer| peer.up().is_some_and(|state| state.role == Role::Primary));
-        primary.and_then(|peer| peer.link.as_ref()).map_or(Sequence(0), |link| link.received)
+        primary.and_then(|peer| peer.link.as_ref()).map(|link| link.received.max(link.everywhere))
     }
 
     /// A SyncTarget asks.
@@ -167,13 +181,16 @@ impl Resource {
             let volume = self.number(volume);
             return self.send(peer, Packet::SyncFailed { volume, extent });
         }
-        if self.role != Role::Primary && (self.received() < after || !self.primary_counts_in(peer)) {
-            if let Some(link) =
-                self.peers[peer].link.as_mut().filter(|link| link.sync_waits.len() < 4 * WINDOW)
-            {
-                link.sync_waits.push((volume, extent, after));
+        // Without a Primary nothing more comes: it stepped down with nothing under way, or it is lost, and the target
+        // was told so before this answer.
+        if self.received().is_some_and(|received| received < after) || !self.primary_counts_in(peer) {
+            let most = WINDOW * self.volumes.len();
+            let Some(link) = self.peers[peer].link.as_mut() else { return };
+            if link.sync_waits.len() < most {
+                return link.sync_waits.push((volume, extent, after));
             }
-            return;
+            let volume = self.number(volume);
+            return self.send(peer, Packet::SyncFailed { volume, extent });
         }
         let Some(link) = self.peers[peer].link.as_ref().map(|link| link.id) else { return };
         let request = Some(DiskRequest::Read { extent });
@@ -240,6 +257,7 @@ impl Resource {
         if data.as_ref().is_some_and(|data| data.len() as u64 != extent.len) {
             return Err("resync data of another length");
         }
+        self.answered(peer, volume);
         let Some(resync) = self.volumes[volume].resync.as_mut().filter(|resync| resync.source == peer) else {
             return Ok(());
         };
@@ -264,6 +282,7 @@ impl Resource {
 
     /// The source could not read: the run stays in the bitmap, and the resync is given up with this source.
     pub(crate) fn sync_failed(&mut self, peer: usize, volume: usize) {
+        self.answered(peer, volume);
         if self.volumes[volume].resync.as_ref().is_some_and(|resync| resync.source == peer) {
             self.stop_resync(volume);
             self.part(peer, crate::Farewell::Retry, "it could not read for the resync");

@@ -228,6 +228,7 @@ impl Resource {
                 let of = change.volume;
                 if !planted(Fault::ForgetInFlight) {
                     self.volumes[of].mark(NodeSet::EMPTY.with(node), extent);
+                    self.volumes[of].uneven = self.volumes[of].uneven.with(node);
                 }
             }
         }
@@ -380,7 +381,9 @@ impl Resource {
     pub(crate) fn tell_everywhere(&mut self) {
         let node = self.config.node;
         let needed = self.volumes.iter().any(|volume| volume.config.disks.without(node).len() >= 2);
-        if self.role != Role::Primary || !needed {
+        // Who may lack something is told first.
+        let uneven = self.volumes.iter().any(|volume| !volume.uneven.is_empty());
+        if self.role != Role::Primary || !needed || uneven {
             self.everywhere_due = None;
             return;
         }
