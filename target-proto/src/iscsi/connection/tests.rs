@@ -14,6 +14,7 @@ use super::*;
 use crate::scsi::{Response, ScsiStatus, Transfer};
 
 mod faults;
+mod hostile;
 mod management;
 
 const INITIATOR: &str = "iqn.2026-11.org.example:host";
