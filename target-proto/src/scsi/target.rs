@@ -170,7 +170,12 @@ impl Target {
 
     /// CLEAR TASK SET of another nexus has ended commands of this one on a volume (SAM-5 7.4, with TAS = 0): it has no
     /// other way to learn of that.
-    pub fn commands_cleared(&mut self, nexus: NexusId, volume: VolumeNumber, effects: &mut Vec<TargetEffect>) {
+    pub fn commands_cleared(
+        &mut self,
+        nexus: NexusId,
+        volume: VolumeNumber,
+        effects: &mut Vec<TargetEffect>,
+    ) {
         self.raise(volume, Additional::COMMANDS_CLEARED, |id, _| id == nexus, effects);
     }
 
