@@ -102,7 +102,7 @@ impl Common<'_> {
             volume: volume.number,
             size: volume.size,
             block_size: volume.block_size,
-            physical_block_size: block::BlockSize::B4096,
+            physical_block_size: volume.physical_block_size,
             identity: VolumeIdentity(self.identity.volume(&resource.name, volume.number).as_u128()),
             thin: true,
             read_only: volume.read_only,
