@@ -5,13 +5,13 @@ use bytes::{BufMut as _, BytesMut};
 use super::length::{len8, len16, len32};
 use super::sense::Sense;
 use super::unit::{COMPARE_AND_WRITE_MAX, TRANSFER_OPTIMAL_BYTES, UNMAP_DESCRIPTORS_MAX, Unit};
-use super::{TargetIdentity, VolumeIdentity};
+use super::{TargetIdentity, VolumeIdentity, copy};
 
 /// The standard INQUIRY data.
 pub(super) fn standard() -> BytesMut {
     let mut data = BytesMut::with_capacity(STANDARD_LEN);
     data.put_slice(&[DISK, 0, SPC_4, HISUP | FORMAT_2, len8(STANDARD_LEN - 5)]);
-    data.put_slice(&[TPGS_IMPLICIT, MULTIP, CMDQUE]);
+    data.put_slice(&[TPGS_IMPLICIT | THIRD_PARTY_COPY, MULTIP, CMDQUE]);
     data.put_slice(VENDOR);
     data.put_slice(PRODUCT);
     data.put_slice(REVISION);
@@ -41,6 +41,7 @@ pub(super) fn vital(code: u8, unit: &Unit, target: &TargetIdentity) -> Result<By
             page.put_slice(&[0, SIMPSUP | ORDSUP | HEADSUP, V_SUP, LUICLR]);
             page.put_bytes(0, 60 - page.len());
         }
+        0x8f => copy::put_page(&mut page, unit.block_exponent()),
         0xb0 => put_block_limits(&mut page, unit),
         0xb1 => {
             page.put_u16(NOT_ROTATING);
@@ -69,6 +70,12 @@ fn serial(identity: VolumeIdentity) -> String {
 /// so that it is no other company's; the rest is from the volume's identity.
 fn naa(identity: VolumeIdentity) -> u128 {
     (6 << 124) | (LOCAL_COMPANY << 100) | (identity.0 & ((1 << 100) - 1))
+}
+
+/// Whether a designator that page 83h tells of a unit is this one. `kind` is CODE SET, and the byte behind it. The
+/// other name that the page has is longer than EXTENDED COPY can say.
+pub(super) fn is_named(unit: &Unit, kind: (u8, u8), designator: &[u8]) -> bool {
+    kind == (BINARY, OF_UNIT | NAA) && designator == naa(unit.config.identity).to_be_bytes()
 }
 
 fn put_designators(page: &mut BytesMut, unit: &Unit, target: &TargetIdentity) {
@@ -117,7 +124,7 @@ fn put_block_limits(page: &mut BytesMut, unit: &Unit) {
 }
 
 /// The pages there are, in ascending order.
-const PAGES: [u8; 7] = [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2];
+const PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2];
 
 const STANDARD_LEN: usize = 74;
 const VERSIONS_AT: usize = 58;
@@ -129,6 +136,8 @@ const SPC_4: u8 = 0x06;
 const HISUP: u8 = 0x10;
 const FORMAT_2: u8 = 0x02;
 const TPGS_IMPLICIT: u8 = 0x10;
+/// 3PC.
+const THIRD_PARTY_COPY: u8 = 0x08;
 const MULTIP: u8 = 0x10;
 const CMDQUE: u8 = 0x02;
 const VENDOR: &[u8; 8] = b"EVENKEEL";
