@@ -2,7 +2,7 @@
 
 use super::Transfer;
 use super::cdb::Cdb;
-use super::copy;
+use super::copy::{self, CopySubject};
 use super::medium::Medium;
 use super::mode::PageControl;
 use super::reservation::ReservationType;
@@ -65,17 +65,6 @@ pub(super) enum Subject {
     FullStatus,
     /// RECEIVE COPY RESULTS.
     Copy(CopySubject),
-}
-
-/// What an initiator wants to know of its copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CopySubject {
-    /// How far one is.
-    Status { list: u8 },
-    /// What is supported of them.
-    Parameters,
-    /// Why one failed.
-    Failure { list: u8, allocation: u32 },
 }
 
 /// The block descriptors of MODE SENSE.

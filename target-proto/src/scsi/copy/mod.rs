@@ -13,9 +13,8 @@ use block::{Command, Extent, Failure, Payload, Status, VolumeNumber};
 use bytes::BytesMut;
 
 use self::list::{Cscd, Segment};
-pub(super) use self::results::{Copies, put_page};
+pub(super) use self::results::{Copies, CopySubject, put_page};
 use self::results::{CopyId, Token, operating_parameters};
-use super::operation::CopySubject;
 use super::reservation::Access;
 use super::sense::{Additional, Sense, SenseKey};
 use super::target::Refused;

@@ -13,6 +13,17 @@ use super::super::{NexusId, Response, ScsiStatus};
 use super::list::{BLOCK_TO_BLOCK, IDENTIFICATION};
 use super::{COPIES_MAX, CSCDS_MAX, DESCRIPTORS_LEN_MAX, SEGMENTS_MAX};
 
+/// What an initiator wants to know of its copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum CopySubject {
+    /// How far one is.
+    Status { list: u8 },
+    /// What is supported of them.
+    Parameters,
+    /// Why one failed.
+    Failure { list: u8, allocation: u32 },
+}
+
 /// The copies of a target, those that run and the last ones that ended.
 #[derive(Debug, Default)]
 pub(in super::super) struct Copies {
