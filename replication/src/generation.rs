@@ -1,5 +1,7 @@
 //! Generation identifiers: whose data is newer, what has to be copied, and where the data diverged.
 
+use std::cmp::Ordering;
+
 use crate::{DiskState, Generation, Lineage, NodeId, NodeState, Role, Sequence, VolumeState};
 
 /// The generation of data that nobody has written yet: the same for every fresh replica.
@@ -139,8 +141,8 @@ const RULES: [Rule; 26] = [
     Rule { applies: |a, b| left(b, a), plan: Plan::SyncTarget(BITMAP) },
     Rule { applies: |a, b| left(a, b), plan: Plan::SyncSource(BITMAP) },
     // One of the two generations was given up, and the other end took it over all the same.
-    Rule { applies: |a, b| mutual(a, b) && a.merit() > b.merit(), plan: Plan::SyncSource(FULL) },
-    Rule { applies: |a, b| mutual(a, b) && a.merit() < b.merit(), plan: Plan::SyncTarget(FULL) },
+    Rule { applies: |a, b| mutual(a, b) && later(a, b).is_gt(), plan: Plan::SyncSource(FULL) },
+    Rule { applies: |a, b| mutual(a, b) && later(a, b).is_lt(), plan: Plan::SyncTarget(FULL) },
     // One went on without the other, who knows how often.
     Rule { applies: |a, b| b.knows(a.lineage().current), plan: Plan::SyncTarget(FULL) },
     Rule { applies: |a, b| a.knows(b.lineage().current), plan: Plan::SyncSource(FULL) },
@@ -195,6 +197,15 @@ fn discards(a: &Side<'_>, b: &Side<'_>) -> bool {
 
 fn mutual(a: &Side<'_>, b: &Side<'_>) -> bool {
     a.knows(b.lineage().current) && b.knows(a.lineage().current)
+}
+
+/// Of two replicas that know each other's generation: a Primary goes on, else the end that took the given up generation
+/// over. It is later than what it began from, so a third replica that is still there, and that follows this end,
+/// does not turn the order into a circle.
+fn later(a: &Side<'_>, b: &Side<'_>) -> Ordering {
+    let age = |side: &Side<'_>, generation| side.lineage().history.iter().position(|&old| old == generation);
+    let ages = age(b, a.lineage().current).cmp(&age(a, b.lineage().current));
+    a.reign().cmp(&b.reign()).then(ages).then(a.merit().cmp(&b.merit()))
 }
 
 fn related(a: &Side<'_>, b: &Side<'_>) -> bool {
@@ -313,6 +324,47 @@ mod tests {
                     let (a, b, c) = (a.side(0), b.side(1), c.side(2));
                     assert!(!(a.merit() > b.merit() && b.merit() > c.merit() && c.merit() > a.merit()));
                     assert!(a.merit() != b.merit(), "equal merits");
+                }
+            }
+        }
+    }
+
+    /// P7: a replica took over a generation that its Primary gave up, a third one has the generation before. Whatever
+    /// they lived through since, they do not wait for each other in a circle.
+    #[test]
+    fn a_given_up_generation_makes_no_circle() {
+        let lineage = |current, base, history: &[u64]| Lineage {
+            current: Generation(current),
+            base: Generation(base),
+            history: history.iter().copied().map(Generation).collect(),
+        };
+        let (stayed, gave_up) = (lineage(8, 0, &[1]), lineage(8, 0, &[1, 9]));
+        let (took_from_stayed, took_from_gave_up) = (lineage(9, 8, &[8, 1]), lineage(9, 0, &[8, 1]));
+        let ends: Vec<_> = ends()
+            .into_iter()
+            .filter(|end| end.replica.lineage.current.0 == 2 && end.role == Role::Secondary)
+            .filter(|end| end.replica.consistent && !end.discards && end.replica.dirty_blocks == 0)
+            .collect();
+        let plan = |a: (&End, u8, &Lineage), b: (&End, u8, &Lineage)| {
+            let replica = |end: &End, lineage: &Lineage| VolumeState {
+                lineage: lineage.clone(),
+                ..end.replica.clone()
+            };
+            let (first, second) = (replica(a.0, a.2), replica(b.0, b.2));
+            let (a, b) = (a.0.side(a.1), b.0.side(b.1));
+            decide(&Side { replica: &first, ..a }, &Side { replica: &second, ..b })
+        };
+        for one in &ends {
+            for two in &ends {
+                for three in &ends {
+                    let plans = [
+                        plan((one, 0, &stayed), (two, 1, &took_from_stayed)),
+                        plan((two, 1, &took_from_gave_up), (three, 2, &gave_up)),
+                        plan((three, 2, &gave_up), (one, 0, &stayed)),
+                    ];
+                    let source = plans.iter().all(|plan| matches!(plan, Plan::SyncSource(_)));
+                    let target = plans.iter().all(|plan| matches!(plan, Plan::SyncTarget(_)));
+                    assert!(!source && !target, "{plans:?}");
                 }
             }
         }

@@ -40,6 +40,7 @@ impl Resource {
             to_hand: VecDeque::new(),
             pairs: Vec::new(),
             received: crate::Sequence(0),
+            everywhere: crate::Sequence(0),
             applying: VecDeque::new(),
             flushes: VecDeque::new(),
             sync_waits: Vec::new(),
@@ -195,6 +196,8 @@ impl Resource {
             target.learn_generation(node, theirs);
         }
         self.see(state.sequence);
+        // The peer has not heard yet what is everywhere.
+        self.everywhere_told = crate::Sequence(0);
         let role = state.role;
         if let Some(link) = self.peers[peer].link.as_mut() {
             link.received = if role == Role::Primary { state.sequence } else { crate::Sequence(0) };

@@ -29,7 +29,9 @@ impl Resource {
         if theirs.current != current {
             meta::remember(&mut disk.history, theirs.current);
         }
-        meta::remember(&mut disk.history, if old == current { crate::Generation(0) } else { old });
+        if old != current {
+            meta::remember_given_up(&mut disk.history, old);
+        }
         disk.bases[usize::from(node.0)] = crate::Generation(0);
         self.persist(volume, Some(After::Synced));
     }
@@ -107,7 +109,7 @@ impl Resource {
                     // What either of them gave up, both know.
                     for generation in history.into_iter().flatten().rev() {
                         if !disk.history.contains(&generation) && generation != disk.current {
-                            meta::remember(&mut disk.history, generation);
+                            meta::remember_given_up(&mut disk.history, generation);
                             persists = true;
                         }
                     }

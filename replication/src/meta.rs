@@ -207,6 +207,14 @@ pub(crate) fn remember(history: &mut Vec<Generation>, ended: Generation) {
     }
 }
 
+/// Puts a generation that the data does not come from, because it was given up, behind the one that it comes from.
+pub(crate) fn remember_given_up(history: &mut Vec<Generation>, given_up: Generation) {
+    if given_up.0 != 0 && !history.contains(&given_up) {
+        history.insert(history.len().min(1), given_up);
+        history.truncate(Lineage::HISTORY_MAX);
+    }
+}
+
 impl Flags {
     const fn bits(self) -> u8 {
         self.fresh as u8

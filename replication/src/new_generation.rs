@@ -86,9 +86,9 @@ impl Resource {
             // over all the same has nothing that the history does not have.
             target.known = previous;
             target.left = NodeSet(target.left.0 & !missing.0);
-            meta::remember(&mut target.known_history, current);
+            meta::remember_given_up(&mut target.known_history, current);
             if let Some(disk) = target.disk.as_mut() {
-                meta::remember(&mut disk.history, current);
+                meta::remember_given_up(&mut disk.history, current);
                 self.persist(volume, None);
             }
         }

@@ -156,7 +156,11 @@ impl Resource {
         if self.peers[peer].up().is_none_or(|state| state.role != Role::Primary) {
             return;
         }
+        if let Some(link) = self.peers[peer].link.as_mut() {
+            link.everywhere = link.everywhere.max(sequence);
+        }
         for volume in &mut self.volumes {
+            self.changed |= volume.resync.is_some();
             // Entries of a resync may stand out of order, behind later ones: they only stay longer.
             while volume.tail.front().is_some_and(|(place, _)| *place <= sequence) {
                 volume.tail.pop_front();

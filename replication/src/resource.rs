@@ -165,6 +165,8 @@ pub(crate) struct Link {
     pub(crate) pairs: Vec<Pair>,
     /// The last change that came.
     pub(crate) received: Sequence,
+    /// Up to where the peer, as Primary, said that every change is everywhere.
+    pub(crate) everywhere: Sequence,
     /// Changes that came and are not on the disk yet, in order.
     pub(crate) applying: VecDeque<(Sequence, bool)>,
     /// Flushes that wait for them.

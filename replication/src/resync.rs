@@ -105,7 +105,7 @@ impl Resource {
         loop {
             let target = &self.volumes[volume];
             let Some(resync) = &target.resync else { return };
-            if resync.runs.len() >= WINDOW || resync.finishing {
+            if resync.runs.len() >= WINDOW || resync.finishing || self.tail_is_full(volume) {
                 return;
             }
             let source = self.peers[resync.source].node;
@@ -298,8 +298,6 @@ impl Resource {
     fn equal_now(&mut self, volume: usize, source: usize, extent: Extent, seen: Sequence) {
         let number = self.number(volume);
         let mut others = self.volumes[volume].config.disks.without(self.config.node);
-        let primary =
-            self.peers.iter().position(|peer| peer.up().is_some_and(|state| state.role == Role::Primary));
         for peer in 0..self.peers.len() {
             let good = self.peers[peer].disk(volume) == DiskState::UpToDate;
             let node = self.peers[peer].node;
@@ -313,14 +311,27 @@ impl Resource {
         }
         // Whoever is not here may differ from what came.
         self.volumes[volume].mark(others, extent);
-        if let Some(primary) = primary
-            && primary != source
-        {
-            let tail = &mut self.volumes[volume].tail;
-            if tail.len() < TAIL_OF_RESYNC_MAX {
-                tail.push_back((seen, extent));
-            }
+        self.remember_fetched(volume, seen, extent);
+    }
+
+    /// What was fetched may hold changes that the Primary has not brought to everyone yet, whoever the source is: like
+    /// changes that came from the Primary itself, they may be missing elsewhere.
+    fn remember_fetched(&mut self, volume: usize, seen: Sequence, extent: Extent) {
+        let primary =
+            self.peers.iter().find(|peer| peer.up().is_some_and(|state| state.role == Role::Primary));
+        let Some(primary) = primary else { return };
+        let everywhere = primary.link.as_ref().is_some_and(|link| seen <= link.everywhere);
+        let target = &mut self.volumes[volume];
+        let third = target.config.disks.without(self.config.node).without(primary.node);
+        if !everywhere && !third.is_empty() {
+            target.tail.push_back((seen, extent));
         }
+    }
+
+    /// Whether no more can be fetched until the Primary says what is everywhere.
+    fn tail_is_full(&self, volume: usize) -> bool {
+        let full = self.volumes[volume].tail.len() >= TAIL_OF_RESYNC_MAX;
+        full && self.primary().is_some()
     }
 
     fn same_generation(&self, one: usize, other: usize, volume: usize) -> bool {
@@ -437,5 +448,5 @@ fn is_zero(data: &Payload) -> bool {
 const WINDOW: usize = 16;
 const RUN_BLOCKS: u64 = 32;
 const RUN_MAX: u64 = RUN_BLOCKS * BLOCK;
-/// How many runs of a resync are remembered among the changes that are perhaps not everywhere.
+/// With so many changes and runs of which it is not known whether they are everywhere, a resync waits.
 const TAIL_OF_RESYNC_MAX: usize = 16384;
