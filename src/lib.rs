@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod demo;
 pub mod disk;
 pub mod front;
+pub mod half_open;
 pub mod initiator;
 pub mod local;
 pub mod peer;

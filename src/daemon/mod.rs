@@ -7,6 +7,7 @@ pub mod secrets;
 use std::{sync::Arc, thread::JoinHandle};
 
 use anyhow::Context;
+use futures_util::future::join_all;
 use ops::{
     config::{self, Config, Identity},
     metrics::{Counters, Latencies},
@@ -116,10 +117,12 @@ impl Daemon {
     pub async fn stop(self) {
         let Self { node, threads, mut doors, .. } = self;
         doors.shutdown().await;
-        for resource in &node.resources {
+        // All at once: each has its own initiators, peers and disks to wait for.
+        let stop = async |resource: &Resource| {
             resource.stop().await;
             info!(resource = resource.name, "stopped");
-        }
+        };
+        join_all(node.resources.iter().map(stop)).await;
         for resource in &node.resources {
             resource.shard.end().await;
         }

@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, rc::Rc, time::Instant};
 
 use block::VolumeNumber;
+use futures_util::future::join_all;
 use replication::{
     DiskError, Effect, Event, Input, Instant as Moment, NodeId, OperatorRequest, Refusal, Resource,
 };
@@ -183,13 +184,8 @@ impl Task {
     }
 
     async fn close(self) {
-        for peer in self.parts.peers.into_values() {
-            peer.stop().await;
-        }
-        for disk in self.parts.disks.into_values() {
-            disk.drain().await;
-            disk.close().await;
-        }
+        join_all(self.parts.peers.into_values().map(Peer::stop)).await;
+        join_all(self.parts.disks.into_values().map(Disk::close)).await;
         for reply in self.stop_replies {
             // Whoever asked may have gone.
             let _ = reply.send(());
