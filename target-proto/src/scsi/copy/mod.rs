@@ -37,6 +37,7 @@ pub(super) struct Copy {
     now: Option<Move>,
     /// Whether the next status is that of a read.
     reads: bool,
+    /// The copy counts as running as long as it is held.
     _token: Arc<Token>,
 }
 
