@@ -98,10 +98,8 @@ fn read_cscds(mut rest: &[u8]) -> Result<Vec<Cscd>, Sense> {
 
 fn read_cscd(mut descriptor: &[u8], at: u16) -> Result<Cscd, Sense> {
     descriptor.advance(1);
+    // LU ID TYPE tells of a LUN, which this descriptor does not have (SPC-4 6.4.5.1).
     let flags = descriptor.get_u8();
-    if flags & LU_ID_TYPE != 0 {
-        return Err(Sense::parameter_bit(at + 1, 7));
-    }
     // The initiator port to use counts where a copy manager reaches a unit over the fabric.
     descriptor.advance(2);
     let (code_set, kind) = (descriptor.get_u8() & 0x0f, descriptor.get_u8() & 0x3f);
@@ -163,7 +161,6 @@ pub(super) const IDENTIFICATION: u8 = 0xe4;
 pub(super) const BLOCK_TO_BLOCK: u8 = 0x02;
 const DESIGNATOR_LEN_MAX: usize = 20;
 const LIST_ID_USAGE: u8 = 0x18;
-const LU_ID_TYPE: u8 = 0xc0;
 const NUL: u8 = 0x20;
 const DEVICE_TYPE: u8 = 0x1f;
 const BLOCK_LEN: u32 = 0x00ff_ffff;

@@ -166,7 +166,8 @@ fn aborted(response: &Response, additional: Additional, segment: u16) {
 #[test]
 fn blocks_are_copied_between_volumes() {
     let mut world = Volumes::new();
-    let cscds = [cscd(&mut world, ZERO), cscd(&mut world, FIRST)];
+    let mut cscds = [cscd(&mut world, ZERO), cscd(&mut world, FIRST)];
+    cscds[0][1] = 0x80;
     let (long, short) = (segment((0, 1), 5000, 8, 16), segment((1, 0), 1, 4, 0));
     let before = world.disks.clone();
     good(&world.copy(&list(7, &cscds, &[long, short])));

@@ -48,7 +48,6 @@ fn a_list_breaks_its_form() {
         (15, 1, Additional::INLINE_DATA_LENGTH_EXCEEDED),
         (cscd_at, 0xe0, Additional::UNSUPPORTED_TARGET_DESCRIPTOR),
         (cscd_at, 0xe5, Additional::UNSUPPORTED_TARGET_DESCRIPTOR),
-        (cscd_at + 1, 0x80, Additional::INVALID_FIELD_IN_PARAMETERS),
         (cscd_at + 7, 21, Additional::INVALID_FIELD_IN_PARAMETERS),
         (cscd_at + 30, 0x10, Additional::INVALID_FIELD_IN_PARAMETERS),
         (segment_at, 0x03, Additional::UNSUPPORTED_SEGMENT_DESCRIPTOR),
