@@ -108,12 +108,14 @@ impl Listener {
                 let resource =
                     place.and_then(|place| self.node.resources.iter().find(|it| it.place == place));
                 let Some(resource) = resource else { return };
-                let place = resource.place;
+                let (place, counters) = (resource.place, Arc::clone(&self.counters));
                 resource
                     .shard
                     .run(move |local| {
                         match local.export(place) {
-                            Some(export) => tokio::task::spawn_local(iscsi::serve(export, accepted)),
+                            Some(export) => {
+                                tokio::task::spawn_local(iscsi::serve(export, accepted, counters))
+                            }
                             None => tokio::task::spawn_local(iscsi::turn_away(accepted)),
                         };
                     })

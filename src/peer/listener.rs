@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use ops::metrics::{Counted, Counters};
 use replication::{
     NodeId,
     authenticate::{Authenticated, Identity, Refusal},
@@ -93,6 +94,7 @@ pub struct Listener {
     directory: Directory,
     meetings: JoinSet<(SocketAddr, Result<(), MeetError>)>,
     half_open: HalfOpen,
+    counters: Arc<Counters>,
     refusals: Quota,
 }
 
@@ -105,10 +107,12 @@ impl Listener {
         address: SocketAddr,
         identity: Arc<Identity>,
         directory: Directory,
+        counters: Arc<Counters>,
     ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let (meetings, half_open) = (JoinSet::new(), HalfOpen::new(HALF_OPEN_MAX, HALF_OPEN_MAX));
-        Ok(Self { socket, identity, directory, meetings, half_open, refusals: Quota::default() })
+        let refusals = Quota::default();
+        Ok(Self { socket, identity, directory, meetings, half_open, counters, refusals })
     }
 
     /// Where it listens.
@@ -152,6 +156,7 @@ impl Listener {
     }
 
     fn refused(&mut self, address: SocketAddr, error: &MeetError) {
+        self.counters.add(Counted::PeerRefused);
         if let Verdict::Log { left_out } = self.refusals.ask(Instant::now()) {
             warn!(%address, %error, left_out, "refused a call on the replication port");
         }

@@ -129,8 +129,12 @@ impl Task {
                 inputs.push(Input::Operator { request, verb });
             }
             Control::Report { reply } => {
-                let report =
-                    Report { status: self.parts.core.status(), sessions: self.parts.export.sessions() };
+                let mut status = self.parts.core.status();
+                for connection in &mut status.connections {
+                    let peer = self.parts.peers.get(&connection.peer);
+                    connection.congested = peer.is_some_and(Peer::congested);
+                }
+                let report = Report { status, sessions: self.parts.export.sessions() };
                 // Whoever asked may have gone.
                 let _ = reply.send(report);
             }

@@ -36,7 +36,8 @@ struct Node {
 
 impl Node {
     async fn start() -> Rc<Self> {
-        let config = Config::single("test", Path::new("/nowhere/disk"), u64::from(SIZE), "/nowhere/sock".into());
+        let config =
+            Config::single("test", Path::new("/nowhere/disk"), u64::from(SIZE), "/nowhere/sock".into());
         let config = config.unwrap();
         let catalog = Arc::new(Catalog::new(&config, &config.nodes[0]).unwrap());
         let iqn = config.resources[0].export.iqn.clone();
@@ -67,7 +68,7 @@ impl Node {
         loop {
             let (stream, address) = self.listener.accept().await.unwrap();
             let accepted = negotiate(stream, address, &self.catalog).await.unwrap().unwrap();
-            spawn_local(serve(Rc::clone(&self.export), accepted));
+            spawn_local(serve(Rc::clone(&self.export), accepted, Arc::default()));
         }
     }
 
