@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod client;
 pub mod commands;
+pub mod configuration;
 pub mod daemon;
 pub mod demo;
 pub mod disk;

@@ -8,21 +8,22 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ops::{
     cli::{self, Source},
-    config::{Checked, Config},
+    config::Config,
 };
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     admin::{scrape, socket::AdminSocket},
+    configuration,
     daemon::{Daemon, resolve},
     front::{catalog::Catalog, listener::Listener},
 };
@@ -92,39 +93,13 @@ async fn listen(daemon: &mut Daemon, stop: &CancellationToken) -> anyhow::Result
 
 fn configuration(arguments: &cli::Serve) -> anyhow::Result<(Config, String)> {
     match arguments.source() {
-        Source::Config(file) => {
-            let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-            let config = match Config::parse(file, &content) {
-                Ok(Checked { config, warnings }) => {
-                    if !warnings.list().is_empty() {
-                        warn!("{}", warnings.render(false));
-                    }
-                    config
-                }
-                Err(problems) => bail!("{}", problems.render(io::stderr().is_terminal())),
-            };
-            let node = match &arguments.node {
-                Some(node) => node.clone(),
-                None => node_of_this_host(&config)?,
-            };
-            Ok((config, node))
-        }
+        Source::Config(file) => Ok(configuration::load(file, arguments.node.as_deref())?),
         Source::Disk(disk) => {
             let config = single(disk, arguments.size)?;
             let node = config.nodes.first().context("the configuration has its one node")?.name.clone();
             Ok((config, node))
         }
     }
-}
-
-fn node_of_this_host(config: &Config) -> anyhow::Result<String> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let short = host.split('.').next().unwrap_or_default();
-    if let Some(node) = config.nodes.iter().find(|node| node.name == host || node.name == short) {
-        return Ok(node.name.clone());
-    }
-    let names: Vec<_> = config.nodes.iter().map(|node| node.name.as_str()).collect();
-    bail!("this host is {host:?}, which is none of the nodes {}: give --node NAME", names.join(", "))
 }
 
 /// One file or device on loopback.
