@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write as _},
     path::{Path, PathBuf, absolute},
     sync::Arc,
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use ops::{
     cli::{self, Source},
-    config::Config,
+    config::{Config, Resource},
 };
 use tokio::{
     net::TcpListener,
@@ -39,10 +39,12 @@ pub fn run(arguments: &cli::Serve) -> anyhow::Result<()> {
     log_to_stderr();
     let (config, node) = configuration(arguments)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, &node))
+    // Without a configuration, nobody has chosen where the node is reached.
+    let guide = matches!(arguments.source(), Source::Disk(_)).then(|| guide(&config));
+    runtime.block_on(serve(config, &node, guide))
 }
 
-async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
+async fn serve(config: Config, name: &str, guide: Option<String>) -> anyhow::Result<()> {
     // Before anything else, so that a signal during the start is not lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -50,6 +52,10 @@ async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let served = listen(&mut daemon, &stop).await;
     if served.is_ok() {
+        if let Some(guide) = guide {
+            // Nobody may be reading.
+            let _ = writeln!(io::stdout(), "{guide}");
+        }
         tokio::select! {
             _ = terminate.recv() => info!("SIGTERM: stopping"),
             _ = interrupt.recv() => info!("SIGINT: stopping"),
@@ -89,6 +95,28 @@ async fn listen(daemon: &mut Daemon, stop: &CancellationToken) -> anyhow::Result
     }
     info!(node = node.name, "ready");
     Ok(())
+}
+
+/// What a user pastes to reach what a configuration serves.
+fn guide(config: &Config) -> String {
+    let portals = config.nodes.iter().flat_map(|node| &node.iscsi);
+    let targets = portals.flat_map(|portal| {
+        let iqn = |resource: &Resource| how_to_attach(&portal.to_string(), &resource.export.iqn);
+        config.resources.iter().map(iqn)
+    });
+    let looks = config
+        .nodes
+        .iter()
+        .map(|node| format!("\nLook:\n  evenkeel status --admin {}", node.admin.display()));
+    targets.chain(looks).collect::<Vec<_>>().join("\n")
+}
+
+/// What a user pastes to attach a target.
+pub(crate) fn how_to_attach(portal: &str, iqn: &str) -> String {
+    format!(
+        "Attach:\n  iscsiadm -m discovery -t sendtargets -p {portal}\n  iscsiadm -m node -T {iqn} -p {portal} --login\n  \
+         qemu-img info iscsi://{portal}/{iqn}/0\n  iscsi-inq iscsi://{portal}/{iqn}/0"
+    )
 }
 
 fn configuration(arguments: &cli::Serve) -> anyhow::Result<(Config, String)> {
@@ -133,4 +161,26 @@ fn log_to_stderr() {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who serves one file is told all that it takes to use it.
+    #[test]
+    fn the_guide_has_what_a_user_pastes() {
+        let config =
+            Config::single("machine", Path::new("/srv/my-disk.img"), 1 << 20, "/srv/my-disk.img.sock".into())
+                .unwrap();
+        let text = guide(&config);
+        let (portal, iqn) = (&config.nodes[0].iscsi[0], &config.resources[0].export.iqn);
+        for line in [
+            format!("  iscsiadm -m discovery -t sendtargets -p {portal}"),
+            format!("  iscsiadm -m node -T {iqn} -p {portal} --login"),
+            "  evenkeel status --admin /srv/my-disk.img.sock".to_owned(),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
 }
