@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,6 +17,7 @@ use evenkeel::{
     disk::{Backing, Disk, DiskConfig, Engine, Metadata, Ring},
     volume::Mailbox,
 };
+use ops::metrics::Latencies;
 use replication::{DiskOp, DiskRequest, Input};
 
 const SIZE: u64 = 512 << 20;
@@ -72,11 +74,15 @@ fn default_directory() -> PathBuf {
     directory
 }
 
+fn latencies() -> Arc<Latencies> {
+    Arc::new(Latencies::new("bench", []))
+}
+
 /// Writes the whole file, so that no measurement allocates space.
 async fn prepare(config: &DiskConfig) {
     let (backing, _) = Backing::open(config).expect("the directory takes a file of 512 MiB");
     let mailbox = Rc::new(Mailbox::new());
-    let disk = Disk::start(backing, Rc::clone(&mailbox));
+    let disk = Disk::start(backing, Rc::clone(&mailbox), latencies());
     let chunk = vec![0x5a; 1 << 20];
     for at in (0..SIZE).step_by(chunk.len()) {
         let data = Payload::from(chunk.clone());
@@ -90,7 +96,7 @@ async fn prepare(config: &DiskConfig) {
 async fn measure(config: &DiskConfig, kind: Kind, depth: u64, time: Duration) -> (Engine, Rate) {
     let (backing, _) = Backing::open(config).expect("it was made by `prepare`");
     let mailbox = Rc::new(Mailbox::new());
-    let disk = Disk::start(backing, Rc::clone(&mailbox));
+    let disk = Disk::start(backing, Rc::clone(&mailbox), latencies());
     let data = Payload::from(vec![0xa5; 4096]);
     let mut seed = 1_u64;
     let mut submit = |op| {

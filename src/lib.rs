@@ -5,10 +5,12 @@
 pub mod admin;
 pub mod client;
 pub mod commands;
+pub mod configuration;
 pub mod daemon;
 pub mod demo;
 pub mod disk;
 pub mod front;
+pub mod half_open;
 pub mod initiator;
 pub mod local;
 pub mod peer;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use evenkeel::{commands, demo, serve};
+use evenkeel::{commands, configuration::ConfigurationError, demo, serve};
 use ops::cli::{Cli, Command, Verb};
 
 fn main() -> ExitCode {
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("evenkeel: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<ConfigurationError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -2,27 +2,28 @@
 
 use std::{
     fs,
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write as _},
     path::{Path, PathBuf, absolute},
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ops::{
     cli::{self, Source},
-    config::{Checked, Config},
+    config::{Config, Resource},
 };
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     admin::{scrape, socket::AdminSocket},
+    configuration,
     daemon::{Daemon, resolve},
     front::{catalog::Catalog, listener::Listener},
 };
@@ -38,10 +39,12 @@ pub fn run(arguments: &cli::Serve) -> anyhow::Result<()> {
     log_to_stderr();
     let (config, node) = configuration(arguments)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, &node))
+    // Without a configuration, nobody has chosen where the node is reached.
+    let guide = matches!(arguments.source(), Source::Disk(_)).then(|| guide(&config));
+    runtime.block_on(serve(config, &node, guide))
 }
 
-async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
+async fn serve(config: Config, name: &str, guide: Option<String>) -> anyhow::Result<()> {
     // Before anything else, so that a signal during the start is not lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -49,6 +52,10 @@ async fn serve(config: Config, name: &str) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let served = listen(&mut daemon, &stop).await;
     if served.is_ok() {
+        if let Some(guide) = guide {
+            // Nobody may be reading.
+            let _ = writeln!(io::stdout(), "{guide}");
+        }
         tokio::select! {
             _ = terminate.recv() => info!("SIGTERM: stopping"),
             _ = interrupt.recv() => info!("SIGINT: stopping"),
@@ -90,41 +97,37 @@ async fn listen(daemon: &mut Daemon, stop: &CancellationToken) -> anyhow::Result
     Ok(())
 }
 
+/// What a user pastes to reach what a configuration serves.
+fn guide(config: &Config) -> String {
+    let portals = config.nodes.iter().flat_map(|node| &node.iscsi);
+    let targets = portals.flat_map(|portal| {
+        let iqn = |resource: &Resource| how_to_attach(&portal.to_string(), &resource.export.iqn);
+        config.resources.iter().map(iqn)
+    });
+    let looks = config
+        .nodes
+        .iter()
+        .map(|node| format!("\nLook:\n  evenkeel status --admin {}", node.admin.display()));
+    targets.chain(looks).collect::<Vec<_>>().join("\n")
+}
+
+/// What a user pastes to attach a target.
+pub(crate) fn how_to_attach(portal: &str, iqn: &str) -> String {
+    format!(
+        "Attach:\n  iscsiadm -m discovery -t sendtargets -p {portal}\n  iscsiadm -m node -T {iqn} -p {portal} --login\n  \
+         qemu-img info iscsi://{portal}/{iqn}/0\n  iscsi-inq iscsi://{portal}/{iqn}/0"
+    )
+}
+
 fn configuration(arguments: &cli::Serve) -> anyhow::Result<(Config, String)> {
     match arguments.source() {
-        Source::Config(file) => {
-            let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-            let config = match Config::parse(file, &content) {
-                Ok(Checked { config, warnings }) => {
-                    if !warnings.list().is_empty() {
-                        warn!("{}", warnings.render(false));
-                    }
-                    config
-                }
-                Err(problems) => bail!("{}", problems.render(io::stderr().is_terminal())),
-            };
-            let node = match &arguments.node {
-                Some(node) => node.clone(),
-                None => node_of_this_host(&config)?,
-            };
-            Ok((config, node))
-        }
+        Source::Config(file) => Ok(configuration::load(file, arguments.node.as_deref())?),
         Source::Disk(disk) => {
             let config = single(disk, arguments.size)?;
             let node = config.nodes.first().context("the configuration has its one node")?.name.clone();
             Ok((config, node))
         }
     }
-}
-
-fn node_of_this_host(config: &Config) -> anyhow::Result<String> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let short = host.split('.').next().unwrap_or_default();
-    if let Some(node) = config.nodes.iter().find(|node| node.name == host || node.name == short) {
-        return Ok(node.name.clone());
-    }
-    let names: Vec<_> = config.nodes.iter().map(|node| node.name.as_str()).collect();
-    bail!("this host is {host:?}, which is none of the nodes {}: give --node NAME", names.join(", "))
 }
 
 /// One file or device on loopback.
@@ -158,4 +161,26 @@ fn log_to_stderr() {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who serves one file is told all that it takes to use it.
+    #[test]
+    fn the_guide_has_what_a_user_pastes() {
+        let config =
+            Config::single("machine", Path::new("/srv/my-disk.img"), 1 << 20, "/srv/my-disk.img.sock".into())
+                .unwrap();
+        let text = guide(&config);
+        let (portal, iqn) = (&config.nodes[0].iscsi[0], &config.resources[0].export.iqn);
+        for line in [
+            format!("  iscsiadm -m discovery -t sendtargets -p {portal}"),
+            format!("  iscsiadm -m node -T {iqn} -p {portal} --login"),
+            "  evenkeel status --admin /srv/my-disk.img.sock".to_owned(),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
 }

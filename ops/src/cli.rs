@@ -2,8 +2,9 @@
 //!
 //! Exit codes: 0 success, 1 the node refused or failed, 2 bad usage or a bad configuration file.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
+use block::VolumeNumber;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -70,6 +71,9 @@ pub enum Verb {
     /// Wait until a resource is connected or up to date.
     #[command(after_help = WAIT_EXAMPLES)]
     Wait(Wait),
+    /// Work on the metadata of a node that is stopped.
+    #[command(subcommand)]
+    Metadata(MetadataVerb),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(Completions),
@@ -288,6 +292,47 @@ pub enum WaitFor {
     UpToDate,
 }
 
+/// `evenkeel metadata`
+#[derive(Clone, Debug, Subcommand)]
+pub enum MetadataVerb {
+    /// Make an existing file or device the disk of a volume: its first bytes become the volume's data.
+    ///
+    /// The metadata goes behind the data, or where the configuration says; metadata that is there already is wiped.
+    /// The replica is Inconsistent until it has met its peers, or `evenkeel primary --force` says that its data is the
+    /// good one.
+    #[command(after_help = METADATA_CREATE_EXAMPLES)]
+    Create(MetadataCreate),
+}
+
+/// `evenkeel metadata create`
+#[derive(Clone, Debug, Args)]
+pub struct MetadataCreate {
+    /// The volume, e.g. db/0.
+    #[arg(value_name = "RESOURCE/VOLUME", value_parser = volume_name)]
+    pub volume: VolumeName,
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Which node of the file this is; found by host name otherwise.
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+/// A volume as operators name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeName {
+    /// Its resource.
+    pub resource: String,
+    /// Its number.
+    pub number: VolumeNumber,
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.resource, self.number)
+    }
+}
+
 /// `evenkeel completions`
 #[derive(Clone, Debug, Args)]
 pub struct Completions {
@@ -317,8 +362,9 @@ pub fn completions(shell: Shell) -> Vec<u8> {
 pub fn man_pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    let mut pages = Vec::new();
-    for page in std::iter::once(command.clone()).chain(command.get_subcommands().cloned()) {
+    let (mut pages, mut open) = (Vec::new(), vec![command]);
+    while let Some(page) = open.pop() {
+        open.extend(page.get_subcommands().cloned());
         let man = clap_mangen::Man::new(page);
         let mut roff = Vec::new();
         man.render(&mut roff)?;
@@ -336,6 +382,16 @@ fn setting(text: &str) -> Result<Setting, String> {
         ("protocol", None) => Err(format!("protocol is A, B or C, not `{value}`")),
         _ => Err(format!("`{key}` cannot be changed live; what can is protocol")),
     }
+}
+
+fn volume_name(text: &str) -> Result<VolumeName, String> {
+    text.rsplit_once('/')
+        .filter(|(resource, _)| !resource.is_empty())
+        .and_then(|(resource, number)| {
+            let number = number.parse().ok().map(VolumeNumber)?;
+            Some(VolumeName { resource: resource.to_owned(), number })
+        })
+        .ok_or_else(|| "write RESOURCE/VOLUME, e.g. db/0".to_owned())
 }
 
 fn replication_mode(text: &str) -> Option<replication::AckMode> {
@@ -390,6 +446,10 @@ const WAIT_EXAMPLES: &str = "Examples:
   evenkeel wait db connected --timeout 30s
   evenkeel wait db up-to-date";
 
+const METADATA_CREATE_EXAMPLES: &str = "Examples:
+  evenkeel metadata create db/0 --config /etc/evenkeel.toml
+  evenkeel metadata create db/0 --config demo.toml --node bravo";
+
 const COMPLETIONS_EXAMPLES: &str = "Examples:
   evenkeel completions bash > /etc/bash_completion.d/evenkeel
   evenkeel completions zsh > ~/.zfunc/_evenkeel";
@@ -434,6 +494,7 @@ mod tests {
             "evenkeel set db --peer bravo protocol=A",
             "evenkeel wait db connected",
             "evenkeel wait db up-to-date --timeout 30s",
+            "evenkeel metadata create db/0 --config a.toml --node alpha",
             "evenkeel completions bash",
             "evenkeel man /tmp/man",
         ] {
@@ -454,6 +515,8 @@ mod tests {
             ("evenkeel set db", "KEY=VALUE"),
             ("evenkeel set db protocol=D", "A, B or C"),
             ("evenkeel set db al-extents=3", "what can is protocol"),
+            ("evenkeel metadata create db --config a", "RESOURCE/VOLUME"),
+            ("evenkeel metadata create db/x --config a", "db/0"),
             ("evenkeel stauts", "status"),
         ] {
             let error = parse(line).expect_err(line);

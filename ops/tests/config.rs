@@ -49,6 +49,23 @@ fn the_example_of_the_contract() {
     assert!(!db.export.allow.permits("iqn.1993-08.org.debian:01:host2"));
 }
 
+/// Without a word about it the physical block is the logical one; a larger one may be named, a smaller one not.
+#[test]
+fn physical_blocks() {
+    use BlockSize::{B512, B4096};
+    for (text, logical, physical) in [
+        ("block-size = 512", B512, B512),
+        ("block-size = 4096", B4096, B4096),
+        ("physical-block-size = 4096", B512, B4096),
+        ("block-size = 512\nphysical-block-size = 512", B512, B512),
+        ("block-size = 4096\nphysical-block-size = 4096", B4096, B4096),
+    ] {
+        let config = parse(&CONTRACT.replace("block-size = 512", text)).unwrap();
+        let volume = config.resource("db").unwrap().volume(VolumeNumber(0)).unwrap();
+        assert_eq!((volume.block_size, volume.physical_block_size), (logical, physical), "{text}");
+    }
+}
+
 /// A key set to its documented default changes nothing; so the documented defaults are true.
 #[test]
 fn documented_defaults_are_the_defaults() {
@@ -247,6 +264,13 @@ const ERRORS: &[Mistake] = &[
     mistake("\"1GiB\"", "^1000000", "not a multiple of 4096", "write \"980KiB\""),
     mistake("\"1GiB\"", "^\"2PiB\"", "at most 1PiB", "smaller"),
     mistake("block-size = 512", "block-size = ^1024", "512 or 4096 bytes, not 1024", "512 or 4096"),
+    mistake("block-size = 512", "physical-block-size = ^8192", "512 or 4096 bytes, not 8192", "512 or 4096"),
+    mistake(
+        "block-size = 512",
+        "block-size = 4096\nphysical-block-size = ^512",
+        "of 512 bytes holds no logical block",
+        "write 4096, or leave it out",
+    ),
     mistake("\"500ms\"", "^5", "needs its unit", "\"5s\" or \"5ms\""),
     mistake("\"500ms\"", "^\"5 m\"", "not a time", "`5min`"),
     mistake("\"500ms\"", "^\"1ms\"", "1ms is out of range", "\"100ms\" to \"1min\""),

@@ -2,14 +2,15 @@
 
 mod ask;
 mod local;
+mod metadata;
 mod watch;
 
 use std::process::ExitCode;
 
-use ops::cli::Verb;
+use ops::cli::{MetadataVerb, Verb};
 use thiserror::Error;
 
-use crate::client::ClientError;
+use crate::{client::ClientError, configuration::ConfigurationError, disk::OpenError};
 
 /// Why a verb failed.
 #[derive(Debug, Error)]
@@ -31,15 +32,29 @@ pub enum CommandError {
         /// The file.
         file: String,
     },
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Load(#[from] ConfigurationError),
+    /// The configuration lacks what was named.
+    #[error("{what}; see {file}")]
+    Missing {
+        /// What there is not.
+        what: String,
+        /// The file.
+        file: String,
+    },
+    /// A disk is not ours, or in use.
+    #[error(transparent)]
+    Disk(#[from] OpenError),
 }
 
 impl CommandError {
-    /// 2 for a bad configuration, 1 for everything else.
+    /// 2 for a bad configuration or what is not in it, 1 for everything else.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Configuration { .. } => ExitCode::from(2),
-            Self::Client(_) | Self::Io { .. } => ExitCode::FAILURE,
+            Self::Configuration { .. } | Self::Load(_) | Self::Missing { .. } => ExitCode::from(2),
+            Self::Client(_) | Self::Io { .. } | Self::Disk(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -51,6 +66,7 @@ impl CommandError {
 pub async fn run(verb: &Verb) -> Result<(), CommandError> {
     match verb {
         Verb::Check(check) => local::check(check),
+        Verb::Metadata(MetadataVerb::Create(create)) => metadata::create(create),
         Verb::Completions(completions) => local::completions(completions),
         Verb::Man(man) => local::man(man),
         Verb::Status(status) if status.watch => watch::status(status).await,

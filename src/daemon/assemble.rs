@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use block::VolumeNumber;
 use ops::{
     config::{self, Config, Identity},
-    metrics::Latencies,
+    metrics::{Counters, Latencies},
 };
 use replication::{Effect, Found, Instant, NodeId, VolumeConfig, authenticate};
 use target_proto::scsi::{
@@ -32,6 +32,8 @@ pub(super) struct Common<'a> {
     pub(super) identity: Identity,
     /// How this node proves itself to its peers.
     pub(super) proof: Arc<authenticate::Identity>,
+    /// What happens to the node as a whole.
+    pub(super) counters: Arc<Counters>,
 }
 
 impl Common<'_> {
@@ -46,7 +48,7 @@ impl Common<'_> {
         let mut reservations = Vec::new();
         let mut target = self.target(resource);
         for (volume, core) in resource.volumes.iter().zip(&config.volumes) {
-            if let Some(disk) = self.disk_config(volume) {
+            if let Some(disk) = disk_config(volume, self.node.id) {
                 let (backing, state) = open(&disk, core)?;
                 found.push((volume.number, state));
                 let stored = reserved(&backing, &disk)?;
@@ -55,34 +57,27 @@ impl Common<'_> {
                 disks.push((volume.number, backing));
             }
         }
-        let peers = self.peers(resource)?;
+        let latencies = Arc::new(Latencies::new(&resource.name, self.others().map(|node| node.id)));
+        let peers = self.peers(resource, &latencies)?;
         let entropy = getrandom::u64().context("the system gives no random bytes")?;
         let mut effects: Vec<Effect> = Vec::new();
         let core = replication::Resource::new(config, found, entropy, Instant::default(), &mut effects)
             .with_context(|| format!("resource {:?} cannot start", resource.name))?;
         let core = Core { core, effects };
         let name = resource.name.clone();
-        let latencies = Latencies::new(&name, self.others().map(|node| node.id));
-        let latencies = Arc::new(latencies);
         Ok(Start { place, name, core, latencies, disks, reservations, peers, target })
     }
 
-    fn disk_config(&self, volume: &config::Volume) -> Option<DiskConfig> {
-        let path = volume.disks.get(&self.node.id)?.clone();
-        let metadata = volume.metadata.get(&self.node.id);
-        Some(DiskConfig {
-            path,
-            size: volume.size,
-            metadata: metadata.map_or(Metadata::Internal, |path| Metadata::External(path.clone())),
-            block_size: volume.block_size,
-        })
+    fn peers(&self, resource: &config::Resource, latencies: &Arc<Latencies>) -> anyhow::Result<Vec<Setup>> {
+        self.others().map(|node| self.peer(resource, node, latencies)).collect()
     }
 
-    fn peers(&self, resource: &config::Resource) -> anyhow::Result<Vec<Setup>> {
-        self.others().map(|node| self.peer(resource, node)).collect()
-    }
-
-    fn peer(&self, resource: &config::Resource, node: &config::Node) -> anyhow::Result<Setup> {
+    fn peer(
+        &self,
+        resource: &config::Resource,
+        node: &config::Node,
+        latencies: &Arc<Latencies>,
+    ) -> anyhow::Result<Setup> {
         let Some(address) = &node.replication else {
             bail!("node {:?} has no `replication` address", node.name);
         };
@@ -94,6 +89,8 @@ impl Common<'_> {
             peer_name: node.name.clone(),
             address: resolve(address)?,
             options: peer::Options::from(net),
+            latencies: Arc::clone(latencies),
+            counters: Arc::clone(&self.counters),
         })
     }
 
@@ -102,7 +99,7 @@ impl Common<'_> {
             volume: volume.number,
             size: volume.size,
             block_size: volume.block_size,
-            physical_block_size: block::BlockSize::B4096,
+            physical_block_size: volume.physical_block_size,
             identity: VolumeIdentity(self.identity.volume(&resource.name, volume.number).as_u128()),
             thin: true,
             read_only: volume.read_only,
@@ -123,6 +120,19 @@ impl Common<'_> {
 fn port(node: NodeId) -> TargetPort {
     let portal_group = portal_group(node);
     TargetPort { group: PortGroup(portal_group), relative: RelativePort(portal_group), portal_group }
+}
+
+/// What a node has for a volume; `None` where it is diskless.
+#[must_use]
+pub fn disk_config(volume: &config::Volume, node: NodeId) -> Option<DiskConfig> {
+    let path = volume.disks.get(&node)?.clone();
+    let metadata = volume.metadata.get(&node);
+    Some(DiskConfig {
+        path,
+        size: volume.size,
+        metadata: metadata.map_or(Metadata::Internal, |path| Metadata::External(path.clone())),
+        block_size: volume.block_size,
+    })
 }
 
 /// The first address that a configured one stands for.

@@ -7,6 +7,7 @@ pub mod secrets;
 use std::{sync::Arc, thread::JoinHandle};
 
 use anyhow::Context;
+use futures_util::future::join_all;
 use ops::{
     config::{self, Config, Identity},
     metrics::{Counters, Latencies},
@@ -18,7 +19,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-pub use assemble::resolve;
+pub use assemble::{disk_config, resolve};
 pub use node::{Node, Resource, portal_group};
 
 use crate::{
@@ -57,7 +58,14 @@ impl Daemon {
             .context("the system gives no random bytes")?;
         let directory = Directory::default();
         let identity = config.identity(secret.as_ref());
-        let common = Common { config: &config, node: own, identity, proof: Arc::clone(&proof) };
+        let counters = Arc::<Counters>::default();
+        let common = Common {
+            config: &config,
+            node: own,
+            identity,
+            proof: Arc::clone(&proof),
+            counters: Arc::clone(&counters),
+        };
         let starts = (0..)
             .zip(&config.resources)
             .map(|(place, resource)| common.start(place, resource))
@@ -70,7 +78,7 @@ impl Daemon {
             resources.push(run(start, shard, &directory, &events).await);
         }
         let node = Node { config: Arc::clone(&config), name: name.to_owned(), resources, events };
-        let (doors, counters) = (JoinSet::new(), Arc::default());
+        let doors = JoinSet::new();
         Ok(Self { node, threads, doors, directory, proof, identity, counters, latencies })
     }
 
@@ -104,10 +112,14 @@ impl Daemon {
     pub async fn listen_to_peers(&mut self) -> anyhow::Result<()> {
         let Some(own) = self.node.config.node(&self.node.name) else { return Ok(()) };
         let Some(address) = &own.replication else { return Ok(()) };
-        let listener =
-            peer::Listener::bind(resolve(address)?, Arc::clone(&self.proof), self.directory.clone())
-                .await
-                .with_context(|| format!("cannot listen for peers on {address}"))?;
+        let listener = peer::Listener::bind(
+            resolve(address)?,
+            Arc::clone(&self.proof),
+            self.directory.clone(),
+            self.counters(),
+        )
+        .await
+        .with_context(|| format!("cannot listen for peers on {address}"))?;
         self.open(listener.run());
         Ok(())
     }
@@ -116,10 +128,12 @@ impl Daemon {
     pub async fn stop(self) {
         let Self { node, threads, mut doors, .. } = self;
         doors.shutdown().await;
-        for resource in &node.resources {
+        // All at once: each has its own initiators, peers and disks to wait for.
+        let stop = async |resource: &Resource| {
             resource.stop().await;
             info!(resource = resource.name, "stopped");
-        }
+        };
+        join_all(node.resources.iter().map(stop)).await;
         for resource in &node.resources {
             resource.shard.end().await;
         }

@@ -14,6 +14,7 @@ use anyhow::{Context as _, bail};
 use ops::cli;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::serve::how_to_attach;
 use nodes::{NAMES, Nodes, RESOURCE};
 
 /// Runs the demo until Ctrl-C, or the check until its verdict.
@@ -90,14 +91,13 @@ fn instructions(nodes: &Nodes) -> String {
         .expect("writing to a string does not fail");
     }
     let portal = format!("127.0.0.1:{}", nodes.ports(0).iscsi);
-    let iqn = nodes::IQN;
     write!(
         text,
-        "\nAttach:\n  iscsiadm -m discovery -t sendtargets -p {portal}\n  iscsiadm -m node -T {iqn} -p {portal} --login\n  \
-         qemu-img info iscsi://{portal}/{iqn}/0\n  iscsi-inq iscsi://{portal}/{iqn}/0\n\n\
+        "\n{}\n\n\
          Look:\n  evenkeel status --admin {}\n  evenkeel events --admin {}\n\n\
          Break: kill -9 a process above; the other nodes go on, and this page says how to start it again.\n\
          Files and logs are in {}. Ctrl-C stops everything.",
+        how_to_attach(&portal, nodes::IQN),
         nodes.admin(0).display(),
         nodes.admin(1).display(),
         nodes.dir().display()

@@ -3,6 +3,7 @@
 use std::{fmt, rc::Rc, sync::Arc};
 
 use block::Extent;
+use ops::metrics::{self, Latencies};
 use replication::{DiskOp, DiskRequest};
 use tracing::info;
 
@@ -50,15 +51,16 @@ pub struct Access {
 }
 
 impl Disk {
-    /// Starts a backing on this thread, inside [`Ring::block_on`]. Answers go to `mailbox`.
+    /// Starts a backing on this thread, inside [`Ring::block_on`]. Answers go to `mailbox`, and the times of the
+    /// operations to `latencies`.
     #[must_use]
-    pub fn start(backing: Backing, mailbox: Rc<Mailbox>) -> Self {
+    pub fn start(backing: Backing, mailbox: Rc<Mailbox>, latencies: Arc<Latencies>) -> Self {
         let Backing { files, layout, config } = backing;
         let files = Arc::new(files);
         let alignment =
             files.metadata.iter().fold(files.data.alignment, |most, file| most.max(file.alignment));
         let terms = Arc::new(Terms::new(alignment, files.are_direct()));
-        let in_flight = Rc::new(InFlight::new(mailbox));
+        let in_flight = Rc::new(InFlight::new(mailbox, latencies));
         let threads = Threads::new(Arc::clone(&files), Arc::clone(&terms), Rc::clone(&in_flight));
         let (uring, reason) = match start_uring(&files, &terms, &in_flight) {
             Ok(uring) => (Some(uring), "it does O_DIRECT".to_owned()),
@@ -117,7 +119,8 @@ impl Disk {
             DiskRequest::Allocation { extent } => {
                 self.check(extent, Place::Data);
                 let block_size = u64::from(self.config.block_size.bytes());
-                self.threads.submit(self.in_flight.begin(op, false), Task::Allocation { extent, block_size });
+                let tag = self.in_flight.begin(op, metrics::Operation::Read, false);
+                self.threads.submit(tag, Task::Allocation { extent, block_size });
             }
         }
     }
@@ -152,7 +155,7 @@ impl Disk {
     }
 
     fn begin(&self, op: DiskOp, operation: Operation, blocks: Vec<BlockAt>) {
-        let tag = self.in_flight.begin(op, operation.is_stable());
+        let tag = self.in_flight.begin(op, operation.kind(), operation.is_stable());
         let Some((tag, operation)) = self.in_flight.enter(tag, blocks, operation) else { return };
         match &self.uring {
             Some(uring) => uring.submit(tag, operation),

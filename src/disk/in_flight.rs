@@ -3,8 +3,11 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::Arc,
+    time::Instant,
 };
 
+use ops::metrics::{self, Latencies};
 use replication::{DiskAnswer, DiskError, DiskOp, Input};
 use tokio::sync::Notify;
 
@@ -19,6 +22,8 @@ use crate::volume::Mailbox;
 #[derive(Debug)]
 pub(super) struct Tag {
     op: DiskOp,
+    kind: metrics::Operation,
+    began: Instant,
     /// Whether success promises that bytes are stable.
     stable: bool,
     /// The device blocks that it changes in part.
@@ -29,6 +34,7 @@ pub(super) struct Tag {
 #[derive(Debug)]
 pub(super) struct InFlight {
     mailbox: Rc<Mailbox>,
+    latencies: Arc<Latencies>,
     count: Cell<usize>,
     none: Notify,
     /// What the disk answers to everything since it lost bytes that it had reported as written.
@@ -37,9 +43,10 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) const fn new(mailbox: Rc<Mailbox>) -> Self {
+    pub(super) const fn new(mailbox: Rc<Mailbox>, latencies: Arc<Latencies>) -> Self {
         Self {
             mailbox,
+            latencies,
             count: Cell::new(0),
             none: Notify::const_new(),
             failed: Cell::new(None),
@@ -48,10 +55,10 @@ impl InFlight {
     }
 
     /// Counts an operation that is taken up. `stable`: its success promises that bytes are stable.
-    pub(super) fn begin(&self, op: DiskOp, stable: bool) -> Tag {
+    pub(super) fn begin(&self, op: DiskOp, kind: metrics::Operation, stable: bool) -> Tag {
         self.count.set(self.count.get() + 1);
         ring::operation_began();
-        Tag { op, stable, blocks: Vec::new() }
+        Tag { op, kind, began: Instant::now(), stable, blocks: Vec::new() }
     }
 
     /// Keeps a change of these parts of device blocks apart from others: gives it back where it can start now, and
@@ -72,7 +79,8 @@ impl InFlight {
 
     /// Answers an operation, and gives those that it held up.
     pub(super) fn end(&self, tag: Tag, outcome: Outcome) -> Vec<(Tag, Operation)> {
-        let Tag { op, stable, blocks } = tag;
+        let Tag { op, kind, began, stable, blocks } = tag;
+        self.latencies.disk.record(kind, began.elapsed());
         let Outcome { result, buffer } = outcome;
         // On this thread, which keeps the memory for the next operation.
         drop(buffer);
@@ -130,6 +138,10 @@ mod tests {
 
     use super::{super::steps::Failure, *};
 
+    fn in_flight() -> InFlight {
+        InFlight::new(Rc::new(Mailbox::new()), Arc::new(Latencies::new("db", [])))
+    }
+
     fn outcome(result: Result<(), Failure>) -> Outcome {
         Outcome { result: result.map(|()| DiskAnswer::Done), buffer: None }
     }
@@ -149,9 +161,10 @@ mod tests {
     /// what they are.
     #[test]
     fn a_failed_sync_is_not_forgotten() {
-        let in_flight = InFlight::new(Rc::new(Mailbox::new()));
+        let in_flight = in_flight();
         let io = Err(DiskError::Io { errno: Errno::IO.raw_os_error() });
-        let tags = [true, true, false].map(|stable| in_flight.begin(DiskOp(u64::from(stable)), stable));
+        let begin = |stable| in_flight.begin(DiskOp(u64::from(stable)), metrics::Operation::Flush, stable);
+        let tags = [true, true, false].map(begin);
         let [told, beside, write] = tags;
         in_flight.end(told, outcome(Err(Failure::lost(Errno::IO))));
         in_flight.end(beside, outcome(Ok(())));
@@ -164,8 +177,8 @@ mod tests {
     /// P12: an error that loses nothing is one operation's error.
     #[test]
     fn other_failures_are_of_one_operation() {
-        let in_flight = InFlight::new(Rc::new(Mailbox::new()));
-        let [full, flush] = [2, 3].map(|op| in_flight.begin(DiskOp(op), true));
+        let in_flight = in_flight();
+        let [full, flush] = [2, 3].map(|op| in_flight.begin(DiskOp(op), metrics::Operation::Flush, true));
         in_flight.end(full, outcome(Err(Failure::of(Errno::NOSPC))));
         in_flight.end(flush, outcome(Ok(())));
         assert_eq!(answers(&in_flight), [(2, Err(DiskError::NoSpace)), (3, Ok(()))]);

@@ -4,7 +4,7 @@
 //! let ring = Ring::probe(engine);                     // once per process: is io_uring allowed here?
 //! ring.block_on(shard);                               // each shard's thread
 //! let (backing, found) = Backing::open(&config)?;     // blocks; on any thread
-//! let disk = Disk::start(backing, mailbox);           // on the shard; answers are pushed as Input::Disk
+//! let disk = Disk::start(backing, mailbox, latencies); // on the shard; answers are pushed as Input::Disk
 //! disk.submit(op, request);
 //! disk.drain().await;                                 // nothing is in flight
 //! disk.close().await;                                 // and the file is unlocked

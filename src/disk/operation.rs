@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use block::Extent;
+use ops::metrics;
 use replication::{DiskAnswer, DiskError};
 use rustix::io::Errno;
 
@@ -102,6 +103,16 @@ impl Operation {
         let start = floor(extent.offset, terms.alignment);
         let room = length(extent.end() - start).next_multiple_of(terms.alignment);
         Self::Read { extent, buffer: Buffer::with_room(room) }
+    }
+
+    /// Under what its time is recorded.
+    pub(super) const fn kind(&self) -> metrics::Operation {
+        match self {
+            Self::Read { .. } => metrics::Operation::Read,
+            Self::Write { .. } => metrics::Operation::Write,
+            Self::Zeroes { .. } => metrics::Operation::Discard,
+            Self::Flush => metrics::Operation::Flush,
+        }
     }
 
     /// Whether its success promises that bytes are stable.

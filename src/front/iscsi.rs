@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use block::{Status, VolumeNumber};
 use bytes::BytesMut;
+use ops::metrics::{Counted, Counters};
 use target_proto::iscsi::TaskId;
 use target_proto::iscsi::connection::{Close, Connection, DiscoveredTarget, Effect, Execute, Host, Manage};
 use target_proto::iscsi::login::{Identity, Ready};
@@ -35,9 +36,9 @@ use crate::quota::{Quota, Verdict};
 use crate::volume::{Completions, Export, SessionReport};
 
 /// Serves a session until it ends.
-pub async fn serve(export: Rc<Export>, accepted: Accepted) {
+pub async fn serve(export: Rc<Export>, accepted: Accepted, counters: Arc<Counters>) {
     let address = accepted.address;
-    match begin(export, accepted).await {
+    match begin(export, accepted, counters).await {
         Ok(Some((session, stream))) => session.run(stream).await,
         Ok(None) => {}
         Err(error) => debug!(%address, %error, "the connection broke before the session began"),
@@ -45,7 +46,11 @@ pub async fn serve(export: Rc<Export>, accepted: Accepted) {
 }
 
 /// Makes room for the session, and answers its login.
-async fn begin(export: Rc<Export>, accepted: Accepted) -> io::Result<Option<(Session, TcpStream)>> {
+async fn begin(
+    export: Rc<Export>,
+    accepted: Accepted,
+    counters: Arc<Counters>,
+) -> io::Result<Option<(Session, TcpStream)>> {
     let Accepted { stream, address, portal, ready, received, catalog } = accepted;
     let mut stream = TcpStream::from_std(stream)?;
     let Identity { initiator, isid, .. } = ready.identity().clone();
@@ -81,6 +86,7 @@ async fn begin(export: Rc<Export>, accepted: Accepted) -> io::Result<Option<(Ses
         settling: Vec::new(),
         leave_at: None,
         quota: Quota::default(),
+        counters,
         view: View { export, catalog, portal },
         address,
         listed,
@@ -136,6 +142,7 @@ struct Session {
     /// When the connection is dropped, whatever still waits to be sent.
     leave_at: Option<Instant>,
     quota: Quota,
+    counters: Arc<Counters>,
     view: View,
     address: SocketAddr,
     listed: catalog::Session,
@@ -410,6 +417,9 @@ impl Session {
 
     fn close(&mut self, reason: Close) {
         self.leave_within(LEAVE_TIME);
+        if matches!(reason, Close::Decode(_)) {
+            self.counters.add(Counted::InitiatorError);
+        }
         let initiator = &self.listed.initiator;
         match reason {
             Close::Logout | Close::ColdReset => {

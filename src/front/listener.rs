@@ -1,13 +1,10 @@
 //! Accepts iSCSI initiators and logs them in; then each connection goes to the shard of its target's resource.
 //!
-//! Who has not logged in yet costs one small buffer and a place among the half-open connections. Their number is
-//! bounded, in all and for each address; where the bound is reached, the oldest makes room, so that a flood of silent
-//! connections never keeps an initiator out that goes ahead.
+//! Who has not logged in yet costs one small buffer and a place among the half-open connections, whose number is bounded.
 
 use std::{
-    collections::VecDeque,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -21,7 +18,6 @@ use target_proto::iscsi::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    task::AbortHandle,
     time::timeout,
 };
 use tracing::{info, warn};
@@ -29,6 +25,7 @@ use tracing::{info, warn};
 use super::{catalog::Catalog, discovery, iscsi};
 use crate::{
     daemon::Node,
+    half_open::HalfOpen,
     quota::{Quota, Verdict},
 };
 
@@ -66,7 +63,8 @@ impl Listener {
     /// A listener that listens nowhere yet.
     #[must_use]
     pub fn new(node: Node, catalog: Arc<Catalog>, counters: Arc<Counters>) -> Self {
-        Self { node, catalog, counters, half_open: Arc::default(), quota: Arc::default() }
+        let half_open = Arc::new(Mutex::new(HalfOpen::new(HALF_OPEN_MAX, HALF_OPEN_MAX_EACH)));
+        Self { node, catalog, counters, half_open, quota: Arc::default() }
     }
 
     /// Accepts on one portal, until it is dropped.
@@ -85,10 +83,9 @@ impl Listener {
 
     fn accept(&self, stream: TcpStream, address: SocketAddr) {
         let listener = self.clone();
-        let mut half_open = self.half_open.lock().unwrap_or_else(PoisonError::into_inner);
-        half_open.make_room(address.ip());
         let task = tokio::spawn(async move { listener.log_in(stream, address).await });
-        half_open.calls.push_back((address.ip(), task.abort_handle()));
+        let mut half_open = self.half_open.lock().unwrap_or_else(PoisonError::into_inner);
+        half_open.add(address.ip(), task.abort_handle());
     }
 
     async fn log_in(self, stream: TcpStream, address: SocketAddr) {
@@ -111,12 +108,14 @@ impl Listener {
                 let resource =
                     place.and_then(|place| self.node.resources.iter().find(|it| it.place == place));
                 let Some(resource) = resource else { return };
-                let place = resource.place;
+                let (place, counters) = (resource.place, Arc::clone(&self.counters));
                 resource
                     .shard
                     .run(move |local| {
                         match local.export(place) {
-                            Some(export) => tokio::task::spawn_local(iscsi::serve(export, accepted)),
+                            Some(export) => {
+                                tokio::task::spawn_local(iscsi::serve(export, accepted, counters))
+                            }
                             None => tokio::task::spawn_local(iscsi::turn_away(accepted)),
                         };
                     })
@@ -173,30 +172,6 @@ pub(crate) async fn send(stream: &mut TcpStream, output: &mut Output) -> io::Res
         }
     }
     Ok(())
-}
-
-/// Connections that have not logged in yet, the oldest first.
-#[derive(Debug, Default)]
-struct HalfOpen {
-    calls: VecDeque<(IpAddr, AbortHandle)>,
-}
-
-impl HalfOpen {
-    /// Makes room for one more connection from `address`.
-    fn make_room(&mut self, address: IpAddr) {
-        self.calls.retain(|(_, call)| !call.is_finished());
-        let from_there = self.calls.iter().filter(|(from, _)| *from == address).count();
-        let oldest = if from_there >= HALF_OPEN_MAX_EACH {
-            self.calls.iter().position(|(from, _)| *from == address)
-        } else if self.calls.len() >= HALF_OPEN_MAX {
-            Some(0)
-        } else {
-            None
-        };
-        if let Some((_, call)) = oldest.and_then(|at| self.calls.remove(at)) {
-            call.abort();
-        }
-    }
 }
 
 /// From the connection to the end of the login phase.

@@ -10,14 +10,18 @@ use std::{
     io::{self, IoSlice},
     pin::Pin,
     rc::Rc,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
 
 use bytes::{Buf, BytesMut};
+use ops::metrics::Latencies;
 use replication::{
-    Input, LinkId, NodeId, Sequence,
+    Input, LinkId, NodeId, Packet, Sequence,
     wire::{CloseReason, DecodeError, Decoder, Frame, Output},
 };
 use thiserror::Error;
@@ -92,7 +96,8 @@ pub enum Ended {
 pub struct Link {
     id: LinkId,
     peer: NodeId,
-    options: Rc<Cell<Options>>,
+    options: Options,
+    latencies: Arc<Latencies>,
     output: RefCell<Output>,
     unanswered: RefCell<Unanswered>,
     filled: Notify,
@@ -110,15 +115,16 @@ pub struct Link {
 }
 
 impl Link {
-    /// A new link, with a name that the process never used before.
+    /// A new link, with a name that the process never used before. How long the peer takes goes to `latencies`.
     #[must_use]
-    pub fn new(peer: NodeId, options: Rc<Cell<Options>>) -> Self {
+    pub fn new(peer: NodeId, options: Options, latencies: Arc<Latencies>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let now = Instant::now();
         Self {
             id: LinkId(NEXT.fetch_add(1, Ordering::Relaxed)),
             peer,
             options,
+            latencies,
             output: RefCell::default(),
             unanswered: RefCell::default(),
             filled: Notify::new(),
@@ -142,15 +148,16 @@ impl Link {
     /// Queues a frame. The link ends when its queue is over its bound.
     pub fn push(&self, frame: Frame) {
         let mut output = self.output.borrow_mut();
+        let now = Instant::now();
         if output.is_empty() {
-            self.moved.set(Instant::now());
+            self.moved.set(now);
             self.filled.notify_one();
         }
         if let Frame::Packet(packet) = &frame {
-            self.unanswered.borrow_mut().sent(packet, self.moved.get());
+            self.unanswered.borrow_mut().sent(packet, now);
         }
         output.push(frame);
-        let (queued_bytes, queue_bytes_max) = (output.len(), self.options.get().queue_bytes_max);
+        let (queued_bytes, queue_bytes_max) = (output.len(), self.options.queue_bytes_max);
         if queued_bytes > queue_bytes_max {
             self.finish(Ended::Overflow { queued_bytes, queue_bytes_max });
         }
@@ -159,7 +166,7 @@ impl Link {
     /// Whether the queue is so long that it should not grow.
     #[must_use]
     pub fn congested(&self) -> bool {
-        self.output.borrow().len() >= self.options.get().congested_bytes
+        self.output.borrow().len() >= self.options.congested_bytes
     }
 
     /// Asks for a sign of life and returns the number that it will have.
@@ -187,6 +194,14 @@ impl Link {
         self.output.take()
     }
 
+    /// Takes note of a packet that came.
+    fn received(&self, packet: &Packet) {
+        let timed = self.unanswered.borrow_mut().received(packet);
+        if let (Some((operation, since)), Some(leg)) = (timed, self.latencies.peer(self.peer)) {
+            leg.record(operation, since.elapsed());
+        }
+    }
+
     /// Ends the link, for the first reason given.
     pub fn finish(&self, ended: Ended) {
         self.end.borrow_mut().get_or_insert(ended);
@@ -204,7 +219,7 @@ impl Link {
 
     /// What the peer should have done by now.
     fn overdue(&self, now: Instant) -> Option<Ended> {
-        let Options { timeout, answer_timeout, .. } = self.options.get();
+        let Options { timeout, answer_timeout, .. } = self.options;
         let (queued_bytes, stalled) = (self.output.borrow().len(), now - self.moved.get());
         if queued_bytes > 0 && stalled >= timeout {
             return Some(Ended::Stuck { queued_bytes, stalled });
@@ -279,7 +294,7 @@ async fn read(
         while let Some(frame) = decoder.next(received)? {
             match frame {
                 Frame::Packet(packet) => {
-                    link.unanswered.borrow_mut().received(&packet);
+                    link.received(&packet);
                     mailbox.push(Input::Packet { peer: link.peer, link: link.id, packet });
                 }
                 Frame::Ping(number) => link.push(Frame::Pong(number)),
@@ -356,7 +371,7 @@ async fn write(writer: &mut WriteHalf<'_>, link: &Link, mailbox: &Mailbox) -> Re
 /// Waits until the peer gives no sign of life, takes nothing, or does not answer.
 async fn watch(link: &Link) -> Ended {
     loop {
-        let Options { ping_interval, ping_timeout, timeout, .. } = link.options.get();
+        let Options { ping_interval, ping_timeout, timeout, .. } = link.options;
         let now = Instant::now();
         if let Some(ended) = link.overdue(now) {
             return ended;

@@ -16,7 +16,7 @@ use tokio::{
 use tracing::info;
 
 use super::{
-    Options, Setup,
+    Setup,
     connection::{Ended, Link},
     listener::Accepted,
     task::Task,
@@ -32,7 +32,6 @@ pub struct Peer {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) options: Rc<Cell<Options>>,
     pub(super) wanted: Cell<bool>,
     pub(super) stopping: Cell<bool>,
     pub(super) changed: Notify,
@@ -46,7 +45,6 @@ impl Peer {
     #[must_use]
     pub fn start(setup: Setup, accepted: mpsc::Receiver<Accepted>, mailbox: Rc<Mailbox>) -> Self {
         let shared = Rc::new(Shared {
-            options: Rc::new(Cell::new(setup.options)),
             wanted: Cell::new(false),
             stopping: Cell::new(false),
             changed: Notify::new(),
@@ -87,11 +85,6 @@ impl Peer {
     #[must_use]
     pub fn congested(&self) -> bool {
         self.shared.link.borrow().as_ref().is_some_and(|link| link.congested())
-    }
-
-    /// Changes times and bounds, of the link that is there as well.
-    pub fn set_options(&self, options: Options) {
-        self.shared.options.set(options);
     }
 
     /// Closes whatever is open, with a good-bye, and ends the task.

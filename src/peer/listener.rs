@@ -1,18 +1,18 @@
 //! The `replication` address of a node: takes calls of peers, for all resources, on the control runtime.
 //!
 //! Whoever calls is a stranger until it has proved itself: it gets one small buffer, ten seconds, and a place
-//! among [`HALF_OPEN_MAX`]. When these are taken, the oldest call of the address that has the most makes room, so
-//! that a flood from one address ends at that address.
+//! among [`HALF_OPEN_MAX`].
 
 use std::{
     collections::BTreeMap,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
+use ops::metrics::{Counted, Counters};
 use replication::{
     NodeId,
     authenticate::{Authenticated, Identity, Refusal},
@@ -20,12 +20,16 @@ use replication::{
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
-    task::{AbortHandle, JoinSet},
+    task::JoinSet,
     time::{sleep, timeout},
 };
 use tracing::{debug, warn};
 
 use super::meet::{MEET_LIMIT, MeetError, Met, accept};
+use crate::{
+    half_open::HalfOpen,
+    quota::{Quota, Verdict},
+};
 
 /// Calls that may be under way at the same time without having proved themselves.
 pub const HALF_OPEN_MAX: usize = 256;
@@ -89,7 +93,8 @@ pub struct Listener {
     identity: Arc<Identity>,
     directory: Directory,
     meetings: JoinSet<(SocketAddr, Result<(), MeetError>)>,
-    half_open: Vec<(IpAddr, AbortHandle)>,
+    half_open: HalfOpen,
+    counters: Arc<Counters>,
     refusals: Quota,
 }
 
@@ -102,10 +107,12 @@ impl Listener {
         address: SocketAddr,
         identity: Arc<Identity>,
         directory: Directory,
+        counters: Arc<Counters>,
     ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        let (meetings, half_open) = (JoinSet::new(), Vec::new());
-        Ok(Self { socket, identity, directory, meetings, half_open, refusals: Quota::default() })
+        let (meetings, half_open) = (JoinSet::new(), HalfOpen::new(HALF_OPEN_MAX, HALF_OPEN_MAX));
+        let refusals = Quota::default();
+        Ok(Self { socket, identity, directory, meetings, half_open, counters, refusals })
     }
 
     /// Where it listens.
@@ -120,16 +127,11 @@ impl Listener {
     pub async fn run(mut self) {
         loop {
             tokio::select! {
-                // Calls that ended give their places back before more are taken.
+                // Calls that ended are cleared away before more are taken.
                 biased;
-                Some(ended) = self.meetings.join_next_with_id() => {
-                    let id = match &ended {
-                        Ok((id, _)) => *id,
-                        Err(error) => error.id(),
-                    };
-                    self.half_open.retain(|(_, call)| call.id() != id);
-                    if let Ok((_, (address, Err(error)))) = ended {
-                        self.refusals.warn(address, &error);
+                Some(ended) = self.meetings.join_next() => {
+                    if let Ok((address, Err(error))) = ended {
+                        self.refused(address, &error);
                     }
                 }
                 call = self.socket.accept() => match call {
@@ -145,28 +147,18 @@ impl Listener {
     }
 
     fn take(&mut self, stream: TcpStream, address: SocketAddr) {
-        if self.half_open.len() >= HALF_OPEN_MAX {
-            self.make_room();
-        }
         let (identity, directory) = (Arc::clone(&self.identity), self.directory.clone());
         let call = self.meetings.spawn(async move {
             let meeting = timeout(MEET_LIMIT, meet(stream, &identity, &directory)).await;
             (address, meeting.unwrap_or(Err(MeetError::Slow)))
         });
-        self.half_open.push((address.ip(), call));
+        self.half_open.add(address.ip(), call);
     }
 
-    /// Ends the oldest call of the address that has the most.
-    fn make_room(&mut self) {
-        let mut counts = BTreeMap::<IpAddr, usize>::new();
-        for (address, _) in &self.half_open {
-            *counts.entry(*address).or_default() += 1;
-        }
-        let Some((&busiest, _)) = counts.iter().max_by_key(|&(_, &count)| count) else {
-            return;
-        };
-        if let Some(oldest) = self.half_open.iter().position(|&(address, _)| address == busiest) {
-            self.half_open.remove(oldest).1.abort();
+    fn refused(&mut self, address: SocketAddr, error: &MeetError) {
+        self.counters.add(Counted::PeerRefused);
+        if let Verdict::Log { left_out } = self.refusals.ask(Instant::now()) {
+            warn!(%address, %error, left_out, "refused a call on the replication port");
         }
     }
 }
@@ -180,34 +172,6 @@ async fn meet(stream: TcpStream, identity: &Identity, directory: &Directory) -> 
     Ok(())
 }
 
-/// How many refusals are logged, so that a flood of strangers does not fill the log.
-#[derive(Debug, Default)]
-struct Quota {
-    since: Option<Instant>,
-    logged: u32,
-    left_out: u64,
-}
-
-impl Quota {
-    fn warn(&mut self, address: SocketAddr, error: &MeetError) {
-        let now = Instant::now();
-        if self.since.is_none_or(|since| now - since >= REFUSALS_WINDOW) {
-            if self.left_out > 0 {
-                warn!(count = self.left_out, "more calls were refused on the replication port");
-            }
-            *self = Self { since: Some(now), ..Self::default() };
-        }
-        if self.logged < REFUSALS_LOGGED {
-            self.logged += 1;
-            warn!(%address, %error, "refused a call on the replication port");
-        } else {
-            self.left_out += 1;
-        }
-    }
-}
-
 /// Calls of one peer about one resource that wait for the shard.
 const ACCEPTED_MAX: usize = 4;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const REFUSALS_WINDOW: Duration = Duration::from_secs(10);
-const REFUSALS_LOGGED: u32 = 20;

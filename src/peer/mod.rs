@@ -35,7 +35,10 @@ mod unanswered;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use ops::config::NetOptions;
+use ops::{
+    config::NetOptions,
+    metrics::{Counters, Latencies},
+};
 use replication::{
     NodeId,
     authenticate::{Identity, Secret},
@@ -44,7 +47,7 @@ use replication::{
 pub use handle::Peer;
 pub use listener::{Directory, Listener};
 
-/// The times and bounds of a link. They can be changed while it lives.
+/// The times and bounds of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// `ping-int`: silence after which the peer is asked for a sign of life.
@@ -102,6 +105,10 @@ pub struct Setup {
     pub address: SocketAddr,
     /// Times and bounds.
     pub options: Options,
+    /// Where the times of what the peer is asked are recorded.
+    pub latencies: Arc<Latencies>,
+    /// Where meetings are counted.
+    pub counters: Arc<Counters>,
 }
 
 /// Makes this node's identity, for as long as the process lives.

@@ -5,9 +5,11 @@ use std::{
     io,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
+use ops::metrics::Counted;
 use replication::{
     Input,
     wire::{CloseReason, DecodeError, Decoder, Frame, Output},
@@ -148,11 +150,11 @@ impl Task {
     }
 
     fn dial(&mut self) {
-        let (setup, options) = (Rc::clone(&self.setup), self.shared.options.get());
+        let setup = Rc::clone(&self.setup);
         self.dialling = Some(Box::pin(async move {
             let call = async {
                 let stream = TcpStream::connect(setup.address).await?;
-                meet::tune(&stream, &options)?;
+                meet::tune(&stream, &setup.options)?;
                 let met = meet::dial(stream, &setup.identity, &setup.resource, setup.peer).await?;
                 settle(met, &setup).await
             };
@@ -162,8 +164,8 @@ impl Task {
 
     /// Takes a call that the listener authenticated.
     fn take(&mut self, accepted: Accepted) {
-        let options = self.shared.options.get();
-        let met = accepted.into_met().and_then(|met| meet::tune(&met.stream, &options).map(|()| met));
+        let options = &self.setup.options;
+        let met = accepted.into_met().and_then(|met| meet::tune(&met.stream, options).map(|()| met));
         let met = match met {
             Ok(met) => met,
             Err(error) => {
@@ -189,6 +191,9 @@ impl Task {
         match settled {
             Ok(met) => self.consider(met).await,
             Err(error) => {
+                if matches!(error, DialError::Meet(MeetError::Auth(_))) {
+                    self.setup.counters.add(Counted::PeerRefused);
+                }
                 let failure = error.to_string();
                 let (resource, peer) = (&self.setup.resource, &self.setup.peer_name);
                 if failure == self.failure {
@@ -211,7 +216,7 @@ impl Task {
 
     fn back_off(&mut self) {
         self.dial_at = Instant::now() + self.pause;
-        self.pause = (self.pause * 2).min(self.shared.options.get().connect_interval);
+        self.pause = (self.pause * 2).min(self.setup.options.connect_interval);
     }
 
     /// Whether this end decides which connection is the link.
@@ -230,7 +235,7 @@ impl Task {
         if !self.decides() || running.instance != met.authenticated.instance {
             return self.replace(met).await;
         }
-        let deadline = Instant::now() + self.shared.options.get().ping_timeout;
+        let deadline = Instant::now() + self.setup.options.ping_timeout;
         let candidate = Candidate { met, ping: running.link.ping(), deadline };
         if let Some(earlier) = self.candidate.replace(candidate) {
             self.close(earlier.met, CloseReason::Duplicate);
@@ -261,11 +266,12 @@ impl Task {
     /// Makes a connection the link.
     fn open(&mut self, met: Met) {
         let Met { stream, received, authenticated, address } = met;
-        let link = Rc::new(Link::new(self.setup.peer, Rc::clone(&self.shared.options)));
+        let Setup { peer, options, ref latencies, .. } = *self.setup;
+        let link = Rc::new(Link::new(peer, options, Arc::clone(latencies)));
         if self.decides() {
             link.push(Frame::Open);
         }
-        let (peer, id) = (self.setup.peer, link.id());
+        let id = link.id();
         info!(
             resource = self.setup.resource,
             peer = self.setup.peer_name,
@@ -274,6 +280,7 @@ impl Task {
             link = id.0,
             "connected"
         );
+        self.setup.counters.add(Counted::PeerAccepted);
         self.mailbox.push(Input::PeerConnected { peer, link: id });
         *self.shared.link.borrow_mut() = Some(Rc::clone(&link));
         let mailbox = Rc::clone(&self.mailbox);
@@ -290,6 +297,9 @@ impl Task {
         };
         let (peer, id) = (self.setup.peer, link.id());
         warn!(resource = self.setup.resource, peer = self.setup.peer_name, link = id.0, reason = %ended, "disconnected");
+        if matches!(ended, Ended::Decode(_) | Ended::Opened) {
+            self.setup.counters.add(Counted::PeerError);
+        }
         *self.shared.link.borrow_mut() = None;
         self.mailbox.push(Input::PeerLost { peer, link: id });
         if let Ended::Here(reason) = ended {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use ops::metrics::Operation;
 use replication::{Packet, Sequence};
 use tokio::time::Instant;
 
@@ -16,32 +17,37 @@ pub(super) struct Unanswered {
 struct Change {
     sequence: Sequence,
     since: Instant,
+    /// Under what its time is recorded, where it is.
+    operation: Option<Operation>,
     answered: bool,
 }
 
 impl Unanswered {
     /// Takes note of a packet that goes to the peer.
     pub(super) fn sent(&mut self, packet: &Packet, since: Instant) {
-        if let Packet::Write { sequence, .. }
-        | Packet::WriteZeroes { sequence, .. }
-        | Packet::Flush { sequence }
-        | Packet::NewGeneration { sequence, .. } = *packet
-        {
-            self.changes.push_back(Change { sequence, since, answered: false });
-        }
+        let (sequence, operation) = match *packet {
+            Packet::Write { sequence, .. } => (sequence, Some(Operation::Write)),
+            Packet::WriteZeroes { sequence, .. } => (sequence, Some(Operation::Discard)),
+            Packet::Flush { sequence } => (sequence, Some(Operation::Flush)),
+            Packet::NewGeneration { sequence, .. } => (sequence, None),
+            _ => return,
+        };
+        self.changes.push_back(Change { sequence, since, operation, answered: false });
     }
 
-    /// Takes note of a packet that came from the peer.
-    pub(super) fn received(&mut self, packet: &Packet) {
+    /// Takes note of a packet that came from the peer. Where it answers an operation: which, and since when it was out.
+    pub(super) fn received(&mut self, packet: &Packet) -> Option<(Operation, Instant)> {
         let (Packet::Written { sequence } | Packet::WriteFailed { sequence }) = *packet else {
-            return;
+            return None;
         };
-        if let Ok(place) = self.changes.binary_search_by_key(&sequence, |change| change.sequence) {
-            self.changes[place].answered = true;
-        }
+        let place = self.changes.binary_search_by_key(&sequence, |change| change.sequence).ok()?;
+        let change = &mut self.changes[place];
+        let first = !std::mem::replace(&mut change.answered, true);
+        let timed = change.operation.filter(|_| first).map(|operation| (operation, change.since));
         while self.changes.front().is_some_and(|change| change.answered) {
             self.changes.pop_front();
         }
+        timed
     }
 
     /// The oldest that waits, and since when.
@@ -73,8 +79,8 @@ mod tests {
                 let failed = sequence.0 == 2;
                 let answer =
                     if failed { Packet::WriteFailed { sequence } } else { Packet::Written { sequence } };
-                unanswered.received(&answer);
-                unanswered.received(&answer);
+                assert_eq!(unanswered.received(&answer), Some((Operation::Flush, start)));
+                assert_eq!(unanswered.received(&answer), None, "it is timed once");
                 open.retain(|&other| other != sequence.0);
             }
             assert_eq!(unanswered.oldest(), None, "{order:?}");

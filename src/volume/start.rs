@@ -54,11 +54,14 @@ impl Start {
         control: mpsc::Receiver<Control>,
         events: broadcast::Sender<(usize, Event)>,
     ) -> Rc<Export> {
-        let (mailbox, waiting) = (Rc::<Mailbox>::default(), Rc::new(Waiting::new(self.latencies)));
+        let (mailbox, waiting) =
+            (Rc::<Mailbox>::default(), Rc::new(Waiting::new(Arc::clone(&self.latencies))));
         let stores = Rc::default();
         let handle = Handle::new(Rc::clone(&mailbox), Rc::clone(&waiting), Rc::clone(&stores));
         let export = Rc::new(Export::new(handle, self.target));
-        let disk = |(volume, backing)| (volume, Disk::start(backing, Rc::clone(&mailbox)));
+        let disk = |(volume, backing)| {
+            (volume, Disk::start(backing, Rc::clone(&mailbox), Arc::clone(&self.latencies)))
+        };
         let peer =
             |(setup, accepted): (Setup, _)| (setup.peer, Peer::start(setup, accepted, Rc::clone(&mailbox)));
         let parts = Parts {

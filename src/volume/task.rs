@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, rc::Rc, time::Instant};
 
 use block::VolumeNumber;
+use futures_util::future::join_all;
 use replication::{
     DiskError, Effect, Event, Input, Instant as Moment, NodeId, OperatorRequest, Refusal, Resource,
 };
@@ -128,8 +129,12 @@ impl Task {
                 inputs.push(Input::Operator { request, verb });
             }
             Control::Report { reply } => {
-                let report =
-                    Report { status: self.parts.core.status(), sessions: self.parts.export.sessions() };
+                let mut status = self.parts.core.status();
+                for connection in &mut status.connections {
+                    let peer = self.parts.peers.get(&connection.peer);
+                    connection.congested = peer.is_some_and(Peer::congested);
+                }
+                let report = Report { status, sessions: self.parts.export.sessions() };
                 // Whoever asked may have gone.
                 let _ = reply.send(report);
             }
@@ -183,13 +188,8 @@ impl Task {
     }
 
     async fn close(self) {
-        for peer in self.parts.peers.into_values() {
-            peer.stop().await;
-        }
-        for disk in self.parts.disks.into_values() {
-            disk.drain().await;
-            disk.close().await;
-        }
+        join_all(self.parts.peers.into_values().map(Peer::stop)).await;
+        join_all(self.parts.disks.into_values().map(Disk::close)).await;
         for reply in self.stop_replies {
             // Whoever asked may have gone.
             let _ = reply.send(());

@@ -81,6 +81,7 @@ impl Config {
                     number: VolumeNumber(0),
                     size,
                     block_size: BlockSize::B512,
+                    physical_block_size: BlockSize::B512,
                     read_only: false,
                     disks: BTreeMap::from([(node, disk.to_owned())]),
                     metadata: BTreeMap::new(),

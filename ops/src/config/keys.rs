@@ -207,6 +207,12 @@ pub(super) const VOLUME: Section = Section {
             Value("512"),
             "The logical block that initiators see, in bytes.",
         ),
+        key(
+            "physical-block-size",
+            "`512` or `4096`",
+            Depends("`block-size`"),
+            "The block that the disks handle best, in bytes, as initiators are told: at least `block-size`.",
+        ),
         key("read-only", "`true` or `false`", Value("false"), "Whether initiators may only read it."),
         key(
             "disks",

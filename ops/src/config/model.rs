@@ -115,6 +115,8 @@ pub struct Volume {
     pub size: u64,
     /// The logical block.
     pub block_size: BlockSize,
+    /// The block that the disks handle best, as initiators are told; at least `block_size`.
+    pub physical_block_size: BlockSize,
     /// Whether initiators may only read it.
     pub read_only: bool,
     /// The backing file or device of each diskful node.

@@ -87,6 +87,7 @@ impl Reader<'_> {
         }
         let size = scope.require("size", volume_size);
         let block_size = scope.or("block-size", BlockSize::B512, block_size);
+        let physical_block_size = physical_block_size(scope, block_size);
         if !scope.has("disks") {
             scope.missing("disks");
         }
@@ -109,6 +110,7 @@ impl Reader<'_> {
             number: VolumeNumber(u16::try_from(number?.value).expect("checked to be at most LUN_MAX")),
             size: size?.value,
             block_size,
+            physical_block_size,
             read_only: scope.or("read-only", false, truth),
             disks: values(disks),
             metadata: values(metadata),
@@ -355,6 +357,17 @@ fn block_size(value: &toml::de::DeValue<'_>) -> Result<BlockSize, Fault> {
     let bytes = size(value)?;
     let fault = || Fault::new(format!("a block has 512 or 4096 bytes, not {bytes}"), "write 512 or 4096");
     BlockSize::from_bytes(bytes).ok_or_else(fault)
+}
+
+/// The logical block, where nothing else is said.
+fn physical_block_size(scope: &Scope<'_>, logical: BlockSize) -> BlockSize {
+    let Some(physical) = scope.get("physical-block-size", block_size) else { return logical };
+    if physical.value < logical {
+        let message = format!("a physical block of {} bytes holds no logical block", physical.value.bytes());
+        let help = format!("write {}, or leave it out", logical.bytes());
+        scope.problems().error(&physical.span, message, help);
+    }
+    physical.value
 }
 
 fn values(paths: BTreeMap<NodeId, At<PathBuf>>) -> BTreeMap<NodeId, PathBuf> {

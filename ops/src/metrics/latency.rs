@@ -93,7 +93,7 @@ impl Latencies {
         }
     }
 
-    /// From sending a peer something to its acknowledgement. `None` where there is no such peer.
+    /// From sending a peer a change or a flush until its disk has completed it. `None` where there is no such peer.
     #[must_use]
     pub fn peer(&self, peer: NodeId) -> Option<&Leg> {
         self.peers().find(|(known, _)| *known == peer).map(|(_, leg)| leg)

@@ -37,9 +37,9 @@ pub enum Counted {
     LoginRefused,
     /// A connection of an initiator was closed because of what it sent.
     InitiatorError,
-    /// A connection to a peer was made and authenticated.
+    /// A connection to a peer became the link.
     PeerAccepted,
-    /// A peer was refused: another cluster, version or secret.
+    /// A peer was refused, or refused us: another cluster, version or secret; or a stranger called.
     PeerRefused,
     /// A connection of a peer was closed because of what it sent.
     PeerError,
@@ -166,9 +166,10 @@ fn times(families: &mut Families, latencies: &Latencies, names: &Names) {
         }
     }
     for (peer, leg) in latencies.peers() {
-        for (operation, histogram) in leg.operations() {
+        // What is read from a peer is not timed.
+        for (operation, histogram) in leg.operations().filter(|(operation, _)| *operation != "read") {
             let labels = [name(), ("conn_name", names.node(peer)), ("operation", operation.to_owned())];
-            let help = "From sending something to a peer to its acknowledgement";
+            let help = "From sending a change or a flush to a peer until its disk has completed it";
             families.histogram("evenkeel_peer_latency_seconds", help, &labels, histogram);
         }
     }

@@ -4,9 +4,10 @@ mod devices;
 mod opening;
 mod operations;
 
-use std::{cell::Cell, fs, rc::Rc};
+use std::{cell::Cell, fs, rc::Rc, sync::Arc};
 
 use block::{BlockSize, Extent, Payload};
+use ops::metrics::Latencies;
 use replication::{DiskAnswer, DiskError, DiskOp, DiskRequest, Input};
 use tempfile::TempDir;
 
@@ -28,7 +29,8 @@ impl Store {
     fn open(config: &DiskConfig) -> (Self, Found) {
         let (backing, found) = Backing::open(config).unwrap();
         let mailbox = Rc::new(Mailbox::new());
-        let disk = Disk::start(backing, Rc::clone(&mailbox));
+        let latencies = Arc::new(Latencies::new("db", []));
+        let disk = Disk::start(backing, Rc::clone(&mailbox), latencies);
         (Self { disk, mailbox, next: Cell::new(0) }, found)
     }
 

@@ -22,7 +22,7 @@ use crate::local::Queue;
 use crate::volume::{Handle, Mailbox, Waiting};
 
 const INITIATOR: &str = "iqn.2026-11.org.example:host";
-const SIZE: usize = 1 << 20;
+const SIZE: u32 = 1 << 20;
 
 /// A node with one volume in memory.
 struct Node {
@@ -36,7 +36,8 @@ struct Node {
 
 impl Node {
     async fn start() -> Rc<Self> {
-        let config = Config::single("test", Path::new("/nowhere/disk"), SIZE as u64, "/nowhere/sock".into());
+        let config =
+            Config::single("test", Path::new("/nowhere/disk"), u64::from(SIZE), "/nowhere/sock".into());
         let config = config.unwrap();
         let catalog = Arc::new(Catalog::new(&config, &config.nodes[0]).unwrap());
         let iqn = config.resources[0].export.iqn.clone();
@@ -44,7 +45,7 @@ impl Node {
         let identity = TargetIdentity { iqn: iqn.clone(), port, peers: Vec::new() };
         let unit = UnitConfig {
             volume: VolumeNumber(0),
-            size: SIZE as u64,
+            size: u64::from(SIZE),
             block_size: BlockSize::B512,
             physical_block_size: BlockSize::B4096,
             identity: VolumeIdentity(1),
@@ -67,7 +68,7 @@ impl Node {
         loop {
             let (stream, address) = self.listener.accept().await.unwrap();
             let accepted = negotiate(stream, address, &self.catalog).await.unwrap().unwrap();
-            spawn_local(serve(Rc::clone(&self.export), accepted));
+            spawn_local(serve(Rc::clone(&self.export), accepted, Arc::default()));
         }
     }
 
@@ -177,7 +178,7 @@ async fn a_write_reaches_the_volume() {
     .await;
 }
 
-/// P14 and tgtd's ZOMBIE_WRITE (reliability.md section 3): an initiator that logs in again while a write of its old
+/// P14 and what tgtd gets wrong (reliability.md section 3): an initiator that logs in again while a write of its old
 /// session is with the volume is let in only when that write has settled. So it lands before anything newer.
 #[tokio::test(flavor = "current_thread")]
 async fn a_new_session_waits_for_the_writes_of_the_old_one() {
@@ -266,13 +267,13 @@ async fn an_initiator_that_takes_nothing_is_left_behind() {
         let mut cdb = [0; 16];
         (cdb[0], cdb[7], cdb[8]) = (0x28, 8, 0);
         for _ in 0..16 {
-            deaf.core.command(0, cdb, Direction::Read, SIZE as u32, Payload::new());
+            deaf.core.command(0, cdb, Direction::Read, SIZE, Payload::new());
         }
         deaf.flush().await;
         let mut reads = 0;
         while reads < 16 {
             for (id, _) in node.submitted().await {
-                node.waiting.complete(id, Status::Data(Payload::from(vec![0; SIZE])));
+                node.waiting.complete(id, Status::Data(Payload::from(vec![0; SIZE as usize])));
                 reads += 1;
             }
         }

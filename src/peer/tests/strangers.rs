@@ -2,6 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
+use ops::metrics::Latencies;
 use replication::{
     NodeId,
     authenticate::{AuthError, Identity, Refusal, Secret},
@@ -128,6 +129,8 @@ fn an_impostor_that_is_called_is_no_peer() {
             peer_name: "high".into(),
             address: mirror.local_addr().unwrap(),
             options: Options::default(),
+            latencies: Arc::new(Latencies::new("db", [LOW, HIGH])),
+            counters: Arc::default(),
         };
         let (_calls, receiver) = tokio::sync::mpsc::channel(1);
         let mailbox = Rc::<Mailbox>::default();

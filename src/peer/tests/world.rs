@@ -13,6 +13,7 @@ use std::{
 
 use block::{Extent, VolumeNumber};
 use bytes::{Bytes, BytesMut};
+use ops::metrics::Latencies;
 use replication::{
     AckMode, Input, LinkId, NodeId, NodeSet, Packet, Sequence,
     authenticate::{Identity, Secret},
@@ -81,7 +82,8 @@ impl Port {
     pub(super) async fn open(identity: Arc<Identity>) -> Self {
         let directory = Directory::default();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listener = Listener::bind(any, Arc::clone(&identity), directory.clone()).await.unwrap();
+        let listener =
+            Listener::bind(any, Arc::clone(&identity), directory.clone(), Arc::default()).await.unwrap();
         let address = listener.address().unwrap();
         let listener = spawn_local(listener.run()).abort_handle();
         Self { identity, directory, address, listener }
@@ -97,6 +99,8 @@ impl Port {
             peer_name: format!("node-{}", other.0),
             address: peer,
             options,
+            latencies: Arc::new(Latencies::new("db", [LOW, HIGH])),
+            counters: Arc::default(),
         };
         let mailbox = Rc::<Mailbox>::default();
         let calls = self.directory.admit("db", other);

@@ -7,139 +7,23 @@ use std::collections::VecDeque;
 
 use block::Payload;
 use bytes::{Bytes, BytesMut};
-use thiserror::Error;
 
-use super::chap::Credentials;
 use super::connection::DiscoveredTarget;
 use super::keys::{DATA_SEGMENT_MAX, DEFAULT_DATA_SEGMENT, Parameters};
 use super::pdu::{
-    AsyncEvent, DataIn, DataOut, DecodeError, Decoder, Digests, Direction, Isid, LoginStatus, LogoutReason,
-    LogoutRequest, ManagementAnswer, ManagementFunction, ManagementRequest, NO_TAG, NopOut, Numbers, Output,
-    Pdu, ReadyToTransfer, RejectReason, Residual, ScsiCommand, ScsiResponse, Sender, TaskAttribute,
-    TextRequest,
+    DataIn, DataOut, Decoder, Digests, Direction, LoginStatus, LogoutReason, LogoutRequest,
+    ManagementFunction, ManagementRequest, NO_TAG, NopOut, Numbers, Output, Pdu, ReadyToTransfer, Residual,
+    ScsiCommand, ScsiResponse, Sender, TaskAttribute, TextRequest,
 };
 use super::text::Answer;
 
+mod event;
 mod login;
+mod settings;
 
+pub use event::{Completed, Event, InitiatorError};
 use login::Login;
-
-/// Who logs in, to what, on which terms.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// InitiatorName.
-    pub initiator: String,
-    /// TargetName; `None` for a discovery session.
-    pub target: Option<String>,
-    /// The initiator's part of the session identifier.
-    pub isid: Isid,
-    /// What the initiator proves. Without it the login starts in the operational stage.
-    pub chap: Option<Credentials>,
-    /// What the target has to prove.
-    pub mutual: Option<Credentials>,
-    /// 17 random bytes: identifier and challenge of a mutual CHAP.
-    pub nonce: [u8; 17],
-    /// The digests to ask for.
-    pub digests: Digests,
-    /// What to offer: immediate data, unsolicited data, bursts.
-    pub offer: Parameters,
-}
-
-impl Settings {
-    /// A normal session without authentication and digests, which asks for what saves most round trips.
-    #[must_use]
-    pub fn new(initiator: &str, target: &str) -> Self {
-        Self {
-            initiator: initiator.to_owned(),
-            target: Some(target.to_owned()),
-            isid: Isid([0x80, 0, 0, 0, 0, 1]),
-            chap: None,
-            mutual: None,
-            nonce: [0; 17],
-            digests: Digests::default(),
-            offer: Parameters {
-                peer_data_segment_max: DATA_SEGMENT_MAX,
-                initial_r2t: false,
-                burst_max: 1 << 20,
-                first_burst_max: 262_144,
-                r2t_max: 8,
-                ..Parameters::default()
-            },
-        }
-    }
-
-    /// A discovery session.
-    #[must_use]
-    pub fn discovery(initiator: &str) -> Self {
-        Self { target: None, ..Self::new(initiator, "") }
-    }
-}
-
-/// What has come from the target.
-#[derive(Debug)]
-pub enum Event {
-    /// The login is done: requests may be made.
-    LoggedIn {
-        /// The target's part of the session identifier.
-        tsih: u16,
-    },
-    /// A command has ended.
-    Completed(Completed),
-    /// The answer to SendTargets.
-    Targets(Vec<DiscoveredTarget>),
-    /// The answer to a ping, with its bytes.
-    Pong(Bytes),
-    /// The answer to a task management request.
-    Managed {
-        /// Initiator Task Tag of the request.
-        task: u32,
-        /// What became of it.
-        answer: ManagementAnswer,
-    },
-    /// An asynchronous message.
-    Async(AsyncEvent),
-    /// The target rejected a PDU.
-    Rejected {
-        /// Why.
-        reason: RejectReason,
-        /// The header of that PDU.
-        header: Bytes,
-    },
-    /// The logout is done: close.
-    LoggedOut,
-}
-
-/// The end of a command.
-#[derive(Debug)]
-pub struct Completed {
-    /// Its tag, as [`Initiator::command`] gave it.
-    pub task: u32,
-    /// The SCSI status.
-    pub status: u8,
-    /// The sense data.
-    pub sense: Bytes,
-    /// What was read.
-    pub data: Payload,
-    /// How much fewer or more than expected.
-    pub residual: Residual,
-}
-
-/// Why the connection is of no use any more.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum InitiatorError {
-    /// The bytes are not what a target sends.
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    /// The target refused the login.
-    #[error("login refused: {0}")]
-    Refused(LoginStatus),
-    /// The target did not prove itself.
-    #[error("the target did not prove itself")]
-    Unproven,
-    /// The target breaks the protocol.
-    #[error("the target breaks the protocol: {0}")]
-    Protocol(&'static str),
-}
+pub use settings::Settings;
 
 /// One connection to a target.
 #[derive(Debug)]

@@ -12,7 +12,9 @@ use super::sense::{Additional, Sense};
 use super::target::Refused;
 use super::unit::Unit;
 use super::work::{Context, Work, good};
-use super::{Request, Step, Target, TargetEffect, TargetIdentity, blocks, inquiry, mode, persistent, report};
+use super::{
+    Request, Step, Target, TargetEffect, TargetIdentity, blocks, copy, inquiry, mode, persistent, report,
+};
 
 /// Starts an operation that is more than telling.
 pub(super) fn start(
@@ -44,6 +46,11 @@ pub(super) fn start(
             }
             Ok(good())
         }
+        Operation::ExtendedCopy { list_len } => {
+            let context = Context { volume, format: unit.sense_format() };
+            let list = parameter_list(&request.data_out, list_len)?;
+            copy::start(target, context, request.nexus, &list)
+        }
         Operation::PersistentOut { action, kind, list_len } => {
             let list = parameter_list(&request.data_out, list_len)?;
             persistent_out(target, volume, &request, (action, kind), &list, effects)
@@ -71,7 +78,9 @@ pub(super) fn inform(unit: &Unit, target: &TargetIdentity, subject: Subject) -> 
         Subject::ReservationCapabilities => persistent::capabilities(&unit.registry),
         Subject::FullStatus => persistent::full_status(&unit.registry),
         // These are the target's to tell.
-        Subject::Luns { .. } | Subject::Sense { .. } | Subject::PortGroups { .. } => BytesMut::new(),
+        Subject::Luns { .. } | Subject::Sense { .. } | Subject::PortGroups { .. } | Subject::Copy(_) => {
+            BytesMut::new()
+        }
     })
 }
 

@@ -5,13 +5,13 @@ use bytes::{BufMut as _, BytesMut};
 use super::length::{len8, len16, len32};
 use super::sense::Sense;
 use super::unit::{COMPARE_AND_WRITE_MAX, TRANSFER_OPTIMAL_BYTES, UNMAP_DESCRIPTORS_MAX, Unit};
-use super::{TargetIdentity, VolumeIdentity};
+use super::{TargetIdentity, VolumeIdentity, copy};
 
 /// The standard INQUIRY data.
 pub(super) fn standard() -> BytesMut {
     let mut data = BytesMut::with_capacity(STANDARD_LEN);
     data.put_slice(&[DISK, 0, SPC_4, HISUP | FORMAT_2, len8(STANDARD_LEN - 5)]);
-    data.put_slice(&[TPGS_IMPLICIT, MULTIP, CMDQUE]);
+    data.put_slice(&[TPGS_IMPLICIT | THIRD_PARTY_COPY, MULTIP, CMDQUE]);
     data.put_slice(VENDOR);
     data.put_slice(PRODUCT);
     data.put_slice(REVISION);
@@ -41,6 +41,7 @@ pub(super) fn vital(code: u8, unit: &Unit, target: &TargetIdentity) -> Result<By
             page.put_slice(&[0, SIMPSUP | ORDSUP | HEADSUP, V_SUP, LUICLR]);
             page.put_bytes(0, 60 - page.len());
         }
+        0x8f => copy::put_page(&mut page, unit.block_exponent()),
         0xb0 => put_block_limits(&mut page, unit),
         0xb1 => {
             page.put_u16(NOT_ROTATING);
@@ -71,6 +72,12 @@ fn naa(identity: VolumeIdentity) -> u128 {
     (6 << 124) | (LOCAL_COMPANY << 100) | (identity.0 & ((1 << 100) - 1))
 }
 
+/// Whether a designator that page 83h tells of a unit is this one. `kind` is CODE SET, and the byte behind it. The
+/// other name that the page has is longer than EXTENDED COPY can say.
+pub(super) fn is_named(unit: &Unit, kind: (u8, u8), designator: &[u8]) -> bool {
+    kind == (BINARY, OF_UNIT | NAA) && designator == naa(unit.config.identity).to_be_bytes()
+}
+
 fn put_designators(page: &mut BytesMut, unit: &Unit, target: &TargetIdentity) {
     let identity = unit.config.identity;
     put_designator(page, BINARY, OF_UNIT | NAA, &naa(identity).to_be_bytes());
@@ -99,7 +106,7 @@ fn padded(name: &str) -> Vec<u8> {
 /// SBC-3 6.6.4.
 fn put_block_limits(page: &mut BytesMut, unit: &Unit) {
     let granularity = PHYSICAL_LEN / unit.block_len();
-    page.put_slice(&[WSNZ, COMPARE_AND_WRITE_MAX]);
+    page.put_slice(&[0, COMPARE_AND_WRITE_MAX]);
     page.put_u16(len16(granularity as usize));
     page.put_u32(unit.transfer_max());
     page.put_u32(TRANSFER_OPTIMAL_BYTES / unit.block_len());
@@ -117,7 +124,7 @@ fn put_block_limits(page: &mut BytesMut, unit: &Unit) {
 }
 
 /// The pages there are, in ascending order.
-const PAGES: [u8; 7] = [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2];
+const PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2];
 
 const STANDARD_LEN: usize = 74;
 const VERSIONS_AT: usize = 58;
@@ -129,6 +136,8 @@ const SPC_4: u8 = 0x06;
 const HISUP: u8 = 0x10;
 const FORMAT_2: u8 = 0x02;
 const TPGS_IMPLICIT: u8 = 0x10;
+/// 3PC.
+const THIRD_PARTY_COPY: u8 = 0x08;
 const MULTIP: u8 = 0x10;
 const CMDQUE: u8 = 0x02;
 const VENDOR: &[u8; 8] = b"EVENKEEL";
@@ -159,7 +168,6 @@ const SIMPSUP: u8 = 0x01;
 const V_SUP: u8 = 0x01;
 const LUICLR: u8 = 0x01;
 
-const WSNZ: u8 = 0x01;
 const NOT_ROTATING: u16 = 1;
 const LBPU: u8 = 0x80;
 const LBPWS: u8 = 0x40;

@@ -9,6 +9,7 @@ mod alua;
 mod attention;
 mod blocks;
 mod cdb;
+mod copy;
 mod execute;
 mod identity;
 mod inquiry;

@@ -219,6 +219,10 @@ static TABLE: &[Opcode] = &[
     persistent_out(5),
     persistent_out(6),
     persistent_out(7),
+    command(0x83, 16, (10, 14), parse::extended_copy).right(WRITES).action(0x00),
+    receive_copy_results(0x00),
+    receive_copy_results(0x03),
+    receive_copy_results(0x04),
     blocks(0x88, 16, DPO_FUA, Access::Read, medium::read16),
     command(0x89, 16, (2, 10), medium::compare_and_write).right(WRITES).uses(1, DPO_FUA).uses(13, 0xff),
     blocks(0x8a, 16, DPO_FUA, Access::Write, medium::write16),
@@ -252,6 +256,13 @@ const WRITES: Right = Right::Does(Access::Write);
 
 const fn persistent_in(service_action: u8) -> Opcode {
     command(0x5e, 10, (7, 9), parse::persistent_in).needs(Needs::Standby).action(service_action)
+}
+
+const fn receive_copy_results(service_action: u8) -> Opcode {
+    command(0x84, 16, (10, 14), parse::receive_copy_results)
+        .right(WRITES)
+        .uses(2, 0xff)
+        .action(service_action)
 }
 
 /// The registry itself says who may.

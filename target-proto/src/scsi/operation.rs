@@ -2,6 +2,7 @@
 
 use super::Transfer;
 use super::cdb::Cdb;
+use super::copy::{self, CopySubject};
 use super::medium::Medium;
 use super::mode::PageControl;
 use super::reservation::ReservationType;
@@ -23,6 +24,8 @@ pub(super) enum Operation {
     Reserve,
     /// RELEASE.
     Release,
+    /// EXTENDED COPY.
+    ExtendedCopy { list_len: u32 },
     /// PERSISTENT RESERVE OUT.
     PersistentOut { action: PersistentAction, kind: Option<ReservationType>, list_len: u32 },
 }
@@ -60,6 +63,8 @@ pub(super) enum Subject {
     ReservationCapabilities,
     /// PERSISTENT RESERVE IN, READ FULL STATUS.
     FullStatus,
+    /// RECEIVE COPY RESULTS.
+    Copy(CopySubject),
 }
 
 /// The block descriptors of MODE SENSE.
@@ -104,9 +109,9 @@ impl Operation {
                 Transfer { data_in: medium.data_in(), data_out: medium.data_out(unit.block_len()) }
             }
             Self::Inform { allocation, .. } => Transfer { data_in: *allocation, data_out: 0 },
-            Self::ModeSelect { list_len, .. } | Self::PersistentOut { list_len, .. } => {
-                Transfer { data_in: 0, data_out: *list_len }
-            }
+            Self::ModeSelect { list_len, .. }
+            | Self::ExtendedCopy { list_len }
+            | Self::PersistentOut { list_len, .. } => Transfer { data_in: 0, data_out: *list_len },
             Self::Nothing | Self::Reserve | Self::Release => Transfer::default(),
         }
     }
@@ -358,6 +363,27 @@ pub(super) fn persistent_out(cdb: &Cdb, _: &Unit) -> Result<Operation, Sense> {
         return Err(Sense::illegal(Additional::PARAMETER_LIST_LENGTH));
     }
     Ok(Operation::PersistentOut { action, kind, list_len })
+}
+
+/// EXTENDED COPY(LID1), SPC-4 6.4.
+pub(super) fn extended_copy(cdb: &Cdb, _: &Unit) -> Result<Operation, Sense> {
+    let list_len = cdb.length32(10)?;
+    if list_len > copy::LIST_LEN_MAX {
+        return Err(Sense::illegal(Additional::PARAMETER_LIST_LENGTH));
+    }
+    Ok(Operation::ExtendedCopy { list_len })
+}
+
+/// RECEIVE COPY RESULTS: RECEIVE COPY STATUS(LID1), SPC-4 6.21, OPERATING PARAMETERS, 6.20, and FAILURE DETAILS, 6.19.
+pub(super) fn receive_copy_results(cdb: &Cdb, _: &Unit) -> Result<Operation, Sense> {
+    let (list, allocation) = (cdb.byte(2), cdb.length32(10)?);
+    let subject = match cdb.service_action() {
+        0 => CopySubject::Status { list },
+        3 => CopySubject::Parameters,
+        4 => CopySubject::Failure { list, allocation },
+        _ => return Err(Sense::cdb_bit(1, 4)),
+    };
+    inform(Subject::Copy(subject), allocation)
 }
 
 /// The longest parameter list of PERSISTENT RESERVE OUT that we take, in bytes.

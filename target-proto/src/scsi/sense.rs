@@ -22,6 +22,8 @@ pub enum SenseKey {
     UnitAttention = 0x6,
     /// The medium may not be written.
     DataProtect = 0x7,
+    /// EXTENDED COPY could not copy a segment.
+    CopyAborted = 0xa,
     /// The device ended the command; the initiator may send it again.
     AbortedCommand = 0xb,
     /// The compared data differs from the medium's.
@@ -50,10 +52,15 @@ macro_rules! additional {
 
 additional! {
     NONE = 0x00 / 0x00, "NO ADDITIONAL SENSE INFORMATION";
+    OPERATION_IN_PROGRESS = 0x00 / 0x16, "OPERATION IN PROGRESS";
     TRANSITION = 0x04 / 0x0a, "LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION";
     STANDBY = 0x04 / 0x0b, "LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE";
     UNAVAILABLE = 0x04 / 0x0c, "LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE";
+    UNREACHABLE_COPY_TARGET = 0x08 / 0x04, "UNREACHABLE COPY TARGET";
     WRITE_ERROR = 0x0c / 0x00, "WRITE ERROR";
+    THIRD_PARTY_DEVICE_FAILURE = 0x0d / 0x01, "THIRD PARTY DEVICE FAILURE";
+    COPY_TARGET_NOT_REACHABLE = 0x0d / 0x02, "COPY TARGET DEVICE NOT REACHABLE";
+    INCORRECT_COPY_TARGET_TYPE = 0x0d / 0x03, "INCORRECT COPY TARGET DEVICE TYPE";
     INVALID_INFORMATION_UNIT_FIELD = 0x0e / 0x03, "INVALID FIELD IN COMMAND INFORMATION UNIT";
     READ_ERROR = 0x11 / 0x00, "UNRECOVERED READ ERROR";
     PARAMETER_LIST_LENGTH = 0x1a / 0x00, "PARAMETER LIST LENGTH ERROR";
@@ -65,6 +72,12 @@ additional! {
     UNSUPPORTED_LUN = 0x25 / 0x00, "LOGICAL UNIT NOT SUPPORTED";
     INVALID_FIELD_IN_PARAMETERS = 0x26 / 0x00, "INVALID FIELD IN PARAMETER LIST";
     INVALID_RELEASE = 0x26 / 0x04, "INVALID RELEASE OF PERSISTENT RESERVATION";
+    TOO_MANY_TARGET_DESCRIPTORS = 0x26 / 0x06, "TOO MANY TARGET DESCRIPTORS";
+    UNSUPPORTED_TARGET_DESCRIPTOR = 0x26 / 0x07, "UNSUPPORTED TARGET DESCRIPTOR TYPE CODE";
+    TOO_MANY_SEGMENT_DESCRIPTORS = 0x26 / 0x08, "TOO MANY SEGMENT DESCRIPTORS";
+    UNSUPPORTED_SEGMENT_DESCRIPTOR = 0x26 / 0x09, "UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE";
+    INLINE_DATA_LENGTH_EXCEEDED = 0x26 / 0x0b, "INLINE DATA LENGTH EXCEEDED";
+    INVALID_COPY_OPERATION = 0x26 / 0x0c, "INVALID OPERATION FOR COPY SOURCE OR DESTINATION";
     WRITE_PROTECTED = 0x27 / 0x00, "WRITE PROTECTED";
     SOFTWARE_WRITE_PROTECTED = 0x27 / 0x02, "LOGICAL UNIT SOFTWARE WRITE PROTECTED";
     NO_SPACE = 0x27 / 0x07, "SPACE ALLOCATION FAILED WRITE PROTECT";
@@ -83,6 +96,7 @@ additional! {
     LUNS_CHANGED = 0x3f / 0x0e, "REPORTED LUNS DATA HAS CHANGED";
     INTERNAL_FAILURE = 0x44 / 0x00, "INTERNAL TARGET FAILURE";
     REMOVAL_PREVENTED = 0x53 / 0x02, "MEDIUM REMOVAL PREVENTED";
+    INSUFFICIENT_RESOURCES = 0x55 / 0x03, "INSUFFICIENT RESOURCES";
     REGISTRATION_RESOURCES = 0x55 / 0x04, "INSUFFICIENT REGISTRATION RESOURCES";
 }
 
@@ -116,6 +130,8 @@ pub struct Sense {
     pub additional: Additional,
     /// INFORMATION: the offset of a miscompare in bytes, or the address of a block with a flaw.
     pub information: Option<u64>,
+    /// COMMAND-SPECIFIC INFORMATION: the segment that [`SenseKey::CopyAborted`] is about, counted from 0.
+    pub segment: Option<u16>,
     /// The field that is wrong, with [`SenseKey::IllegalRequest`].
     pub field: Option<Field>,
 }
@@ -124,7 +140,7 @@ impl Sense {
     /// Sense data of key and code alone.
     #[must_use]
     pub const fn new(key: SenseKey, additional: Additional) -> Self {
-        Self { key, additional, information: None, field: None }
+        Self { key, additional, information: None, segment: None, field: None }
     }
 
     /// ILLEGAL REQUEST for this reason.
@@ -169,6 +185,12 @@ impl Sense {
         Self { information: Some(information), ..self }
     }
 
+    /// The same with the segment of EXTENDED COPY that it is about.
+    #[must_use]
+    pub const fn with_segment(self, segment: u16) -> Self {
+        Self { segment: Some(segment), ..self }
+    }
+
     /// The bytes that the initiator is sent.
     #[must_use]
     pub fn encode(&self, format: SenseFormat) -> Bytes {
@@ -191,7 +213,7 @@ impl Sense {
         bytes.put_u8(self.key as u8);
         bytes.put_u32(information.unwrap_or(0));
         bytes.put_u8(FIXED_ADDITIONAL_LEN);
-        bytes.put_u32(0);
+        bytes.put_u32(self.segment.unwrap_or(0).into());
         bytes.put_u8(self.additional.code);
         bytes.put_u8(self.additional.qualifier);
         bytes.put_u8(0);
@@ -204,6 +226,10 @@ impl Sense {
         if let Some(information) = self.information {
             descriptors.put_slice(&[0x00, 0x0a, VALID, 0]);
             descriptors.put_u64(information);
+        }
+        if let Some(segment) = self.segment {
+            descriptors.put_slice(&[0x01, 0x0a, 0, 0]);
+            descriptors.put_u64(segment.into());
         }
         if let Some(field) = self.field {
             descriptors.put_slice(&[0x02, 0x06, 0, 0]);
@@ -256,6 +282,18 @@ mod tests {
         let sense = Sense::new(SenseKey::MediumError, Additional::READ_ERROR).with_information(1 << 32);
         let bytes = sense.encode(SenseFormat::Fixed);
         assert_eq!(*bytes, [0x70, 0, 3, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0]);
+    }
+
+    /// SPC-4 6.4.4.2: the segment stands in the last two bytes of COMMAND-SPECIFIC INFORMATION.
+    #[test]
+    fn the_segment_that_failed() {
+        let sense =
+            Sense::new(SenseKey::CopyAborted, Additional::THIRD_PARTY_DEVICE_FAILURE).with_segment(258);
+        let bytes = sense.encode(SenseFormat::Fixed);
+        assert_eq!(*bytes, [0x70, 0, 10, 0, 0, 0, 0, 10, 0, 0, 1, 2, 0x0d, 1, 0, 0, 0, 0]);
+        let bytes = sense.encode(SenseFormat::Descriptor);
+        assert_eq!(bytes[..8], [0x72, 10, 0x0d, 1, 0, 0, 0, 12]);
+        assert_eq!(bytes[8..], [1, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
     }
 
     /// SPC-4 4.5.2: header, information descriptor, sense key specific descriptor.

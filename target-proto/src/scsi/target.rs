@@ -8,13 +8,14 @@ use thiserror::Error;
 
 use super::attention::Attentions;
 use super::cdb::Cdb;
+use super::copy::{self, Copies};
 use super::execute;
 use super::opcode::{NACA, Opcode, Right};
 use super::operation::{Operation, Subject};
 use super::reservation::{Access, Registrant, Registry, RestoreError};
 use super::sense::{Additional, Sense, SenseFormat, SenseKey};
 use super::unit::Unit;
-use super::work::{Context, good};
+use super::work::{Context, Work, good};
 use super::{
     Continuation, InitiatorPort, NexusId, PathState, PortGroup, Request, Response, ScsiStatus, Step,
     TargetEffect, TargetIdentity, TargetPort, Transfer, UnitConfig, alua, inquiry, report,
@@ -42,6 +43,7 @@ pub struct Target {
     peer_paths: BTreeMap<PortGroup, PathState>,
     pub(super) units: BTreeMap<VolumeNumber, Unit>,
     pub(super) nexuses: BTreeMap<NexusId, Nexus>,
+    pub(super) copies: Copies,
 }
 
 /// An initiator port that is logged in.
@@ -73,7 +75,14 @@ impl Target {
     pub fn new(identity: TargetIdentity, units: Vec<UnitConfig>) -> Self {
         let peer_paths = identity.peers.iter().map(|port| (port.group, PathState::Unavailable)).collect();
         let units = units.into_iter().map(|config| (config.volume, Unit::new(config))).collect();
-        Self { identity, path: PathState::Unavailable, peer_paths, units, nexuses: BTreeMap::new() }
+        Self {
+            identity,
+            path: PathState::Unavailable,
+            peer_paths,
+            units,
+            nexuses: BTreeMap::new(),
+            copies: Copies::default(),
+        }
     }
 
     /// Who the target is.
@@ -95,6 +104,7 @@ impl Target {
     /// The nexus is lost. Its SPC-2 reservations end, its registrations stay.
     pub fn close_nexus(&mut self, nexus: NexusId) {
         self.nexuses.remove(&nexus);
+        self.copies.forget_nexus(nexus);
         for unit in self.units.values_mut() {
             unit.reserved_by = unit.reserved_by.filter(|holder| *holder != nexus);
         }
@@ -141,7 +151,11 @@ impl Target {
 
     /// Goes on with a command after the work of a [`Step`].
     pub fn resume(&mut self, then: Continuation, status: Status) -> Step {
-        Context { volume: then.volume, format: then.format }.resume(then.work, status)
+        let context = Context { volume: then.volume, format: then.format };
+        match then.work {
+            Work::Copy(work) => copy::resume(self, context, work, status),
+            work => context.resume(work, status),
+        }
     }
 
     /// Carries out a reset (SAM-5 6.3.3): SPC-2 reservations end, mode pages go back to their defaults, and a unit
@@ -163,6 +177,7 @@ impl Target {
                 unit.reserved_by = None;
                 unit.mode = super::mode::Mode::default();
             }
+            self.copies.forget_volume(*volume);
             self.raise(*volume, Additional::DEVICE_RESET, |_, _| true, effects);
         }
         Ok(volumes)
@@ -170,7 +185,12 @@ impl Target {
 
     /// CLEAR TASK SET of another nexus has ended commands of this one on a volume (SAM-5 7.4, with TAS = 0): it has no
     /// other way to learn of that.
-    pub fn commands_cleared(&mut self, nexus: NexusId, volume: VolumeNumber, effects: &mut Vec<TargetEffect>) {
+    pub fn commands_cleared(
+        &mut self,
+        nexus: NexusId,
+        volume: VolumeNumber,
+        effects: &mut Vec<TargetEffect>,
+    ) {
         self.raise(volume, Additional::COMMANDS_CLEARED, |id, _| id == nexus, effects);
     }
 
@@ -208,6 +228,7 @@ impl Target {
     /// A volume is exported no more. The caller has aborted its tasks.
     pub fn remove_unit(&mut self, volume: VolumeNumber, effects: &mut Vec<TargetEffect>) {
         if self.units.remove(&volume).is_some() {
+            self.copies.forget_volume(volume);
             for nexus in self.nexuses.values_mut() {
                 nexus.attentions.remove(&volume);
             }
@@ -299,9 +320,16 @@ impl Target {
             Right::Always | Right::Release => return Ok(()),
         };
         let persistent = matches!(cdb.opcode(), PERSISTENT_RESERVE_IN | PERSISTENT_RESERVE_OUT);
-        match unit.reserved_by {
-            Some(holder) if holder != nexus || persistent => return Err(Refused::Conflict),
-            _ => {}
+        if persistent && unit.reserved_by.is_some() {
+            return Err(Refused::Conflict);
+        }
+        self.check_access(nexus, unit, access)
+    }
+
+    /// Whether the reservations of a unit let a nexus do this.
+    pub(super) fn check_access(&self, nexus: NexusId, unit: &Unit, access: Access) -> Result<(), Refused> {
+        if unit.reserved_by.is_some_and(|holder| holder != nexus) {
+            return Err(Refused::Conflict);
         }
         let Some(nexus) = self.nexuses.get(&nexus) else { return Err(Refused::Conflict) };
         unit.registry.check(&nexus.registrant, access).map_err(|_| Refused::Conflict)
@@ -352,6 +380,7 @@ impl Target {
                 }
                 return Ok(report::luns(select, self.units.keys().copied()));
             }
+            Subject::Copy(subject) => return copy::inform(self, nexus, volume, subject),
             Subject::PortGroups { extended } => return Ok(alua::port_groups(extended, &self.paths())),
             _ => {}
         }

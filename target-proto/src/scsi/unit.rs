@@ -37,6 +37,11 @@ impl Unit {
         self.config.block_size.bytes()
     }
 
+    /// The size of a logical block as a power of two of bytes.
+    pub(super) fn block_exponent(&self) -> u8 {
+        u8::try_from(self.config.block_size.shift()).unwrap_or(u8::MAX)
+    }
+
     /// How many logical blocks it has.
     pub(super) const fn blocks(&self) -> u64 {
         self.config.size >> self.config.block_size.shift()

@@ -5,6 +5,7 @@ use std::vec;
 use block::{BlockSize, Command, Extent, Failure, Payload, Run, Status, VolumeNumber};
 use bytes::{BufMut as _, Bytes, BytesMut};
 
+use super::copy::Copy;
 use super::length::{in_memory, len32};
 use super::sense::{Additional, Sense, SenseFormat, SenseKey};
 use super::step::{Continuation, Step};
@@ -35,6 +36,8 @@ pub(super) enum Work {
     LbaStatus { extent: Extent, block_size: BlockSize, allocation: u32 },
     /// PREEMPT AND ABORT, once the registry is stored.
     Abort { nexuses: Vec<NexusId> },
+    /// EXTENDED COPY, which goes on with the whole target at hand.
+    Copy(Box<Copy>),
 }
 
 /// What is left of a write behind its whole blocks.
@@ -221,7 +224,7 @@ impl Context {
     }
 
     /// What an initiator is told of a failure, so that it fails over where another path may do better.
-    fn failed(self, failure: Failure) -> Response {
+    pub(super) fn failed(self, failure: Failure) -> Response {
         let sense = match failure {
             Failure::ReadError => Sense::new(SenseKey::MediumError, Additional::READ_ERROR),
             Failure::WriteError => Sense::new(SenseKey::MediumError, Additional::WRITE_ERROR),
@@ -245,7 +248,7 @@ const fn miscompare(offset: u64) -> Sense {
 }
 
 /// The first `len` bytes of an extent, and the others.
-fn split(extent: Extent, len: u64) -> (Extent, Extent) {
+pub(super) fn split(extent: Extent, len: u64) -> (Extent, Extent) {
     let len = extent.len.min(len);
     (Extent::new(extent.offset, len), Extent::new(extent.offset + len, extent.len - len))
 }

@@ -56,13 +56,15 @@ pub struct Spec {
     pub core: Option<u32>,
     /// Keeps tgt's hands off the page cache, as Evenkeel's always are.
     pub direct: bool,
+    /// More lines of Evenkeel's volume, e.g. `read-only = true`.
+    pub volume_lines: &'static str,
 }
 
 impl Spec {
     /// A volume of `size_bytes` in `dir`, open to everybody on loopback.
     #[must_use]
     pub fn new(dir: &Path, size_bytes: u64) -> Self {
-        Self { dir: dir.to_owned(), size_bytes, chap: None, core: None, direct: false }
+        Self { dir: dir.to_owned(), size_bytes, chap: None, core: None, direct: false, volume_lines: "" }
     }
 }
 
@@ -253,12 +255,14 @@ name = "volume"
 number = 0
 size = {}
 disks = {{ alpha = "{IMAGE}" }}
+{}
 
 [resource.export]
 iqn = "{IQN}"
 {chap}"#,
         admin.display(),
-        spec.size_bytes
+        spec.size_bytes,
+        spec.volume_lines
     );
     fs::write(spec.dir.join("evenkeel.toml"), text)?;
     Ok(())

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 
+use block::{Payload, VolumeNumber};
 use zeroize::Zeroizing;
 
 use super::super::chap::{Challenger, Credentials};
 use super::super::initiator::{Completed, Event, Initiator, Settings};
 use super::super::login::{Access, Admission, Grant, Login, Progress};
-use super::super::pdu::{Direction, Isid, Residual};
+use super::super::pdu::{DecodeError, Direction, Isid, ManagementFunction, Residual};
 use super::*;
-use crate::scsi::{Response, ScsiStatus};
+use crate::scsi::{Response, ScsiStatus, Transfer};
 
 mod faults;
+mod hostile;
 mod management;
 
 const INITIATOR: &str = "iqn.2026-11.org.example:host";
@@ -376,7 +378,7 @@ fn send_targets_tells_what_it_may() {
     discovery.read(0, 512);
     assert!(matches!(discovery.exchange()[..], [Event::Rejected { .. }]));
     let mut effects = Vec::new();
-    discovery.connection.tick(Duration::from_secs(60), &mut effects);
+    discovery.connection.tick(Duration::from_mins(1), &mut effects);
     assert!(matches!(effects[..], [Effect::Close(Close::Idle)]));
 }
 

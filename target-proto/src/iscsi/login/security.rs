@@ -3,7 +3,8 @@
 
 use super::super::chap::{Algorithm, CHAP_BINARY_MAX, NONCE_LEN};
 use super::super::text::{binary, hex, number};
-use super::{Admission, Answer, Asked, Credentials, Grant, Known, LoginStatus, Refusal, Why};
+use super::exchange::Refusal;
+use super::{Admission, Answer, Asked, Credentials, Grant, Known, LoginStatus, Why};
 
 /// How far the proof is.
 #[derive(Debug)]

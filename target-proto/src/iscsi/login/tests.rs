@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::io::IoSlice;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use zeroize::Zeroizing;
 
 use super::super::chap::Algorithm;
-use super::super::pdu::{LoginRequest, NopOut};
+use super::super::pdu::{LoginRequest, NopOut, Numbers};
 use super::super::text::{binary, hex, pairs};
 use super::*;
 

@@ -7,19 +7,18 @@ mod command;
 mod data;
 mod decoder;
 mod login;
+mod management;
 mod message;
 mod output;
 mod text;
 
 use bytes::Bytes;
 
-pub use command::{
-    Direction, ManagementAnswer, ManagementFunction, ManagementRequest, ManagementResponse, Residual,
-    ScsiCommand, ScsiResponse, TaskAttribute,
-};
+pub use command::{Direction, Residual, ScsiCommand, ScsiResponse, TaskAttribute};
 pub use data::{DataIn, DataInStatus, DataOut, ReadyToTransfer};
 pub use decoder::{DecodeError, Decoder, Digests, Sender};
 pub use login::{Isid, LoginRequest, LoginResponse, LoginStatus, Stage};
+pub use management::{ManagementAnswer, ManagementFunction, ManagementRequest, ManagementResponse};
 pub use message::{AsyncEvent, AsyncMessage, LogoutReason, LogoutRequest, LogoutResponse, NopIn, NopOut};
 pub use message::{LogoutAnswer, Reject, RejectReason, Snack};
 pub use output::Output;

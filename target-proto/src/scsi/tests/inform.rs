@@ -31,6 +31,8 @@ fn any_allocation_length() {
         Box::new(|len| byte(&[0x03, 1, 0, 0], len)),
         Box::new(|len| long(&[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0], len, 16)),
         Box::new(|len| long(&[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, 0], len, 16)),
+        Box::new(|len| long(&[0x84, 3, 0, 0, 0, 0, 0, 0, 0, 0], len, 16)),
+        Box::new(|len| long(&[0x84, 4, 0, 0, 0, 0, 0, 0, 0, 0], len, 16)),
         Box::new(|len| long(&[0xa0, 0, 0, 0, 0, 0], len, 12)),
         Box::new(|len| long(&[0xa3, 0x0a, 0, 0, 0, 0], len, 12)),
         Box::new(|len| long(&[0xa3, 0x2a, 0, 0, 0, 0], len, 12)),
@@ -41,7 +43,7 @@ fn any_allocation_length() {
         Box::new(|len| short(&[0x4d, 0, 0x40, 0, 0, 0, 0], len, 10)),
         Box::new(|len| short(&[0x4d, 0, 0x6f, 0, 0, 0, 0], len, 10)),
     ];
-    for code in [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2] {
+    for code in [0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2] {
         forms.push(Box::new(move |len| short(&[0x12, 1, code], len, 6)));
     }
     for action in 0..4 {
@@ -56,13 +58,13 @@ fn any_allocation_length() {
     }
 }
 
-/// SPC-4 6.6.2: a disk, SPC-4, two-format sense, implicit asymmetric access, queues, and the standards it follows.
+/// SPC-4 6.6.2: a disk, SPC-4, two-format sense, implicit asymmetric access, third-party copies, queues, and the standards it follows.
 #[test]
 fn standard_inquiry() {
     let mut world = World::new();
     let data = good(&world.run(&[0x12, 0, 0, 1, 4, 0]));
     assert_eq!(data.len(), usize::from(data[4]) + 5);
-    assert_eq!(data[..8], [0, 0, 6, 0x12, 69, 0x10, 0x10, 0x02]);
+    assert_eq!(data[..8], [0, 0, 6, 0x12, 69, 0x18, 0x10, 0x02]);
     assert_eq!(data[8..36], *b"EVENKEELREPLICATED DISK 0001");
     assert_eq!(data[58..66], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60]);
     illegal(&world.run(&[0x12, 0, 1, 1, 0, 0]), Additional::INVALID_FIELD_IN_CDB);

@@ -1,6 +1,7 @@
 //! The device server against a disk in memory: every command as an initiator sends it, and what comes of it.
 
 mod attentions;
+mod copy;
 mod hostile;
 mod inform;
 mod medium;

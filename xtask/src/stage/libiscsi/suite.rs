@@ -62,10 +62,20 @@ pub(super) fn names() -> Result<Vec<String>> {
     Ok(tests.filter(|name| name.contains('.')).map(str::to_owned).collect())
 }
 
-/// Runs the test `name` against a fresh target.
+/// Runs the test `name` against a fresh target. A test that wants another kind of volume gets it.
 pub(super) fn run_one(kind: &Kind, name: &str) -> Result<Verdict> {
+    let verdict = run_on(kind, name, "")?;
+    let wants = |word: &str| matches!(&verdict, Verdict::Skip(reason) if reason.contains(word));
+    match kind {
+        Kind::Evenkeel(_) if wants("LBPPB") => run_on(kind, name, "physical-block-size = 4096"),
+        Kind::Evenkeel(_) if wants("write-protected") => run_on(kind, name, "read-only = true"),
+        _ => Ok(verdict),
+    }
+}
+
+fn run_on(kind: &Kind, name: &str, volume_lines: &'static str) -> Result<Verdict> {
     let dir = tempfile::tempdir()?;
-    let mut target = Target::start(kind, &Spec::new(dir.path(), SIZE_BYTES))?;
+    let mut target = Target::start(kind, &Spec { volume_lines, ..Spec::new(dir.path(), SIZE_BYTES) })?;
     let url = target.url();
     let mut suite = Command::new("iscsi-test-cu");
     suite.args(["--dataloss", "--allow-sanitize", "--normal", "--fail", "--test"]);

@@ -145,7 +145,7 @@ fn failed(answers: &[Pdu]) -> (u8, u8) {
     }
 }
 
-/// Recipe 8, and libiscsi's iSCSICmdSnTooLow and TooHigh: old and far numbers are ignored.
+/// Recipe 8, and libiscsi's suite of CmdSN: old and far numbers are ignored.
 #[test]
 fn numbers_outside_the_window_are_ignored() {
     let mut raw = Raw::new(|_| {});
@@ -288,7 +288,7 @@ fn empty_data_in_the_middle_is_rejected() {
     raw.works();
 }
 
-/// Recipe 19 and libiscsi's iSCSIDataSnInvalid: a DataSN out of order, whichever it is.
+/// Recipe 19 and libiscsi's suite of DataSN: a DataSN out of order, whichever it is.
 #[test]
 fn a_wrong_data_number_fails_the_task() {
     for data_sn in [1, 7, 27, u32::MAX] {

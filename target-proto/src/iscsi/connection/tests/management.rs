@@ -29,7 +29,7 @@ fn an_abort_waits_for_the_write_to_settle() {
     assert_eq!(pair.connection.tasks(), 0);
 }
 
-/// RFC 7143 11.6.1: a task whose data is still due ends at once, and what is on its way is dropped (FastAbort).
+/// RFC 7143 11.6.1: a task whose data is still due ends at once, and what is on its way is dropped.
 #[test]
 fn a_task_that_waits_for_data_ends_at_once() {
     let mut raw = Raw::new(|offer| offer.initial_r2t = true);
