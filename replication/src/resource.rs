@@ -383,7 +383,9 @@ impl Volume {
         let disk = match found {
             Found::Fresh if mine => Some(blank(config, volume)),
             Found::Adopted if mine => {
-                bitmaps.iter_mut().for_each(|(_, bitmap)| bitmap.set_all());
+                for (_, bitmap) in &mut bitmaps {
+                    bitmap.set_all();
+                }
                 Some(Superblock { flags: Flags::default(), ..blank(config, volume) })
             }
             Found::Metadata(area) if mine => {
