@@ -6,16 +6,12 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
-    future::Future,
     io,
     rc::Rc,
     thread,
 };
 
-use tokio::{
-    sync::mpsc,
-    task::{JoinHandle, spawn_local},
-};
+use tokio::sync::mpsc;
 
 use crate::{disk::Ring, volume::Export};
 
@@ -84,9 +80,4 @@ async fn run(mut queue: mpsc::Receiver<Job>) {
     {
         job(&local);
     }
-}
-
-/// Runs a task on this shard and tells when it has ended.
-pub fn spawn(future: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
-    spawn_local(future)
 }

@@ -152,6 +152,9 @@ pub enum Found {
     /// The file was created just now, or its metadata was: nothing was ever written, every byte is equal on all
     /// such replicas.
     Fresh,
+    /// The metadata area is empty, the data is not ours: it may be anything. It serves nobody and is nobody's source
+    /// until an operator forces this node to be Primary; then every other replica takes everything from it.
+    Adopted,
     /// The whole metadata area, [`crate::metadata_len`] bytes.
     Metadata(Bytes),
     /// There should be a disk, but it cannot be used.

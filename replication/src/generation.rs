@@ -149,8 +149,8 @@ const RULES: [Rule; 26] = [
     // A replica that was never written to follows anyone.
     Rule { applies: |a, _| a.blank(), plan: Plan::SyncTarget(FULL) },
     Rule { applies: |_, b| b.blank(), plan: Plan::SyncSource(FULL) },
-    Rule { applies: |a, b| related(a, b) && discards(a, b), plan: Plan::SyncTarget(FULL) },
-    Rule { applies: |a, b| related(a, b) && discards(b, a), plan: Plan::SyncSource(FULL) },
+    Rule { applies: |a, b| discards(a, b), plan: Plan::SyncTarget(FULL) },
+    Rule { applies: |a, b| discards(b, a), plan: Plan::SyncSource(FULL) },
     Rule { applies: |a, b| related(a, b), plan: Plan::SplitBrain },
     Rule { applies: |_, _| true, plan: Plan::Unrelated },
 ];

@@ -7,6 +7,7 @@ use crate::{
     Sequence,
     generation::{DAY_ZERO, REIGN_SHIFT},
     job::After,
+    meta,
     sabotage::{Fault, planted},
 };
 
@@ -206,10 +207,19 @@ impl Resource {
     fn force_data(&mut self, volume: usize) {
         self.stop_resync(volume);
         let generation = self.new_generation();
+        let replaced =
+            self.peers.iter().filter_map(|peer| peer.up()).filter_map(|state| state.volumes.get(volume));
+        let replaced: Vec<_> = replaced.map(|theirs| theirs.lineage.current).collect();
         let target = &mut self.volumes[volume];
         let Some(disk) = target.disk.as_mut() else { return };
         let old = disk.current;
         disk.enter(generation);
+        if old.0 == 0 {
+            // Data that comes from nowhere replaces what those who are there have: they take everything.
+            for generation in replaced {
+                meta::remember_given_up(&mut disk.history, generation);
+            }
+        }
         disk.flags.fresh = false;
         disk.flags.consistent = true;
         disk.flags.outdated = false;

@@ -382,13 +382,20 @@ impl Volume {
         let mut bitmaps: Vec<_> = tracked.iter().map(|node| (node, Bitmap::new(volume.size))).collect();
         let disk = match found {
             Found::Fresh if mine => Some(blank(config, volume)),
+            Found::Adopted if mine => {
+                for (_, bitmap) in &mut bitmaps {
+                    bitmap.set_all();
+                }
+                Some(Superblock { flags: Flags::default(), ..blank(config, volume) })
+            }
             Found::Metadata(area) if mine => {
                 let disk = Superblock::find(&area).map_err(|error| (volume.number, error))?;
                 disk.check(&blank(config, volume)).map_err(|error| (volume.number, error))?;
                 for (slot, (_, bitmap)) in (0..).zip(&mut bitmaps) {
                     match meta::bitmap_slot(&area, volume.size, slot) {
-                        // Whoever did not stop cleanly does not know what it missed.
-                        Some(words) if !disk.flags.in_use => {
+                        // Whoever did not stop cleanly does not know what it missed, and whoever is in no generation
+                        // has nothing to compare with.
+                        Some(words) if !disk.flags.in_use && (disk.flags.fresh || disk.current.0 != 0) => {
                             *bitmap = Bitmap::from_bytes(volume.size, &words);
                         }
                         _ => bitmap.set_all(),
@@ -396,7 +403,7 @@ impl Volume {
                 }
                 Some(disk)
             }
-            Found::Fresh | Found::Metadata(_) | Found::Unusable => None,
+            Found::Fresh | Found::Adopted | Found::Metadata(_) | Found::Unusable => None,
         };
         let mut volume = Self {
             config: volume.clone(),

@@ -107,16 +107,21 @@ impl Resource {
         }
     }
 
-    /// A replica fell behind while it was connected to one that it was in step with: they start over.
+    /// A replica that has nothing of use is connected to a good one, and they did not decide that when they met: one of
+    /// them changed since. They start over.
     fn decide_anew(&mut self, volume: usize) {
         let target = &self.volumes[volume];
-        let behind = target.disk.as_ref().is_some_and(|disk| !disk.flags.fresh && !disk.flags.consistent);
+        let behind = target.disk.as_ref().is_some_and(|disk| disk.flags.fresh || !disk.flags.consistent);
         if !behind || target.resync.is_some() || self.is_behind(volume) {
             return;
         }
+        let undecided = |plan| matches!(plan, Plan::InStep | Plan::Wait);
         let source = self.peers.iter().position(|peer| {
-            peer.disk(volume) == DiskState::UpToDate
-                && peer.pair(volume).is_some_and(|pair| pair.plan == Plan::InStep)
+            let good = peer.up().is_some_and(|state| {
+                let theirs = &state.volumes[volume];
+                theirs.disk == DiskState::UpToDate && theirs.lineage.current.0 > DAY_ZERO.0
+            });
+            good && peer.pair(volume).is_some_and(|pair| undecided(pair.plan))
         });
         if let Some(peer) = source {
             self.part(peer, crate::Farewell::Retry, "the replica here is not in step any more");

@@ -156,11 +156,8 @@ fn open(disk: &DiskConfig, volume: &VolumeConfig) -> anyhow::Result<(Backing, Fo
     let (backing, found) = Backing::open(disk)?;
     let found = match found {
         disk::Found::Fresh => Found::Fresh,
-        disk::Found::Data => bail!(
-            "{}: it has data but no superblock, so nobody knows how old the data is: move it away, and a fresh file \
-             is filled from the peers",
-            disk.path.display()
-        ),
+        // `metadata create` made it ours; what its data is worth, only an operator knows.
+        disk::Found::Data => Found::Adopted,
         disk::Found::Superblocks(_) => {
             let len =
                 usize::try_from(replication::metadata_len(volume)).context("the volume is too large")?;

@@ -134,6 +134,9 @@ impl InFlight {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use ops::{config::Config, status::Names};
     use rustix::io::Errno;
 
     use super::{super::steps::Failure, *};
@@ -172,6 +175,32 @@ mod tests {
         assert_eq!(answers(&in_flight), [(1, io), (1, io), (0, Ok(()))]);
         assert_eq!(in_flight.failed(), io.err());
         assert_eq!(in_flight.count(), 0);
+    }
+
+    /// Every operation is timed under what it does, whether it succeeds or fails.
+    #[test]
+    fn operations_are_timed() {
+        let in_flight = in_flight();
+        for (kind, result) in [
+            (metrics::Operation::Write, Ok(())),
+            (metrics::Operation::Write, Err(Failure::of(Errno::NOSPC))),
+            (metrics::Operation::Flush, Ok(())),
+        ] {
+            in_flight.end(in_flight.begin(DiskOp(0), kind, false), outcome(result));
+        }
+        let config = Config::single("machine", Path::new("/a.img"), 1 << 20, "/a.sock".into()).unwrap();
+        let text = metrics::render(&metrics::Scrape {
+            resources: &[],
+            names: &Names::new(&config, config.identity(None)),
+            latencies: &[Arc::clone(&in_flight.latencies)],
+            counters: &metrics::Counters::default(),
+            process: None,
+        });
+        for (operation, count) in [("read", 0), ("write", 2), ("flush", 1), ("discard", 0)] {
+            let labels = format!("name=\"db\",operation=\"{operation}\"");
+            let line = format!("evenkeel_disk_latency_seconds_count{{{labels}}} {count}");
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
     }
 
     /// P12: an error that loses nothing is one operation's error.

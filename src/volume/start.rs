@@ -6,13 +6,15 @@ use block::VolumeNumber;
 use ops::metrics::Latencies;
 use replication::{Effect, Event, Resource};
 use target_proto::scsi::Target;
-use tokio::sync::{broadcast, mpsc};
+use tokio::{
+    sync::{broadcast, mpsc},
+    task::spawn_local,
+};
 
 use super::{Control, Export, Handle, Mailbox, Reservations, Stored, Task, Waiting, task::Parts};
 use crate::{
     disk::{Backing, Disk},
     peer::{Peer, Setup, listener::Accepted},
-    shard,
 };
 
 /// A core that has not run yet, and what it wants first.
@@ -80,7 +82,7 @@ impl Start {
             export: Rc::clone(&export),
             events,
         };
-        shard::spawn(Task::new(parts).run());
+        spawn_local(Task::new(parts).run());
         export
     }
 }

@@ -144,13 +144,14 @@ pub enum Failure {
     /// The backing store is full.
     #[error("no space is left in the backing store")]
     NoSpace,
-    /// This node is not Primary and could not become it; nothing was stored. Another path may serve.
+    /// This node is not Primary, could not become it, or stopped being it. Another path may serve. A change that was
+    /// under way when the node stepped down may be stored or not; it is not stored later, behind newer changes.
     #[error("this node may not serve the volume now")]
     Standby,
     /// No replica with up-to-date data can be reached; nothing was stored.
     #[error("no up-to-date replica can be reached")]
     NoData,
-    /// The node is stopping; nothing was stored.
+    /// The node is stopping. A change that was under way may be stored or not, as for [`Failure::Standby`].
     #[error("the node is stopping")]
     Stopping,
 }

@@ -19,6 +19,8 @@ pub struct Disk {
     writes: u64,
     /// Whether the disk was formatted for the first time.
     pub fresh: bool,
+    /// Whether it had data of unknown origin before.
+    pub adopted: bool,
     /// What it answers instead of working.
     pub broken: Option<DiskError>,
 }
@@ -49,8 +51,16 @@ impl Disk {
             metadata: vec![0; metadata],
             writes: 0,
             fresh: true,
+            adopted: false,
             broken: None,
         }
+    }
+
+    /// Puts a number of its own into each sector, before there is any metadata.
+    pub fn adopt(&mut self, first: u64) {
+        self.adopted = true;
+        let values: Vec<u64> = (first..).take(self.cached.len()).collect();
+        self.write(Extent::new(0, values.len() as u64 * SECTOR), &values, true);
     }
 
     /// What the metadata area holds.

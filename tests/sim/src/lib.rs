@@ -17,4 +17,4 @@ pub use disk::Disk;
 pub use history::{Access, History, Operation};
 pub use random::Random;
 pub use scenario::{Kind, Scenario};
-pub use world::{Report, World, run};
+pub use world::{Report, World, run, run_adopted};

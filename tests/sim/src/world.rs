@@ -132,21 +132,61 @@ pub fn run(seed: u64) -> Result<Report, String> {
     if world.scenario.blackout {
         world.black_out().map_err(fail)?;
     }
-    let report = Report {
-        acknowledged: world.history.acknowledged,
-        reads: world.history.reads,
-        unknown: world.history.unknown,
-        faults: world.faults,
-        time: world.now,
-        scenario: world.scenario,
-    };
+    let report = world.report();
     if report.acknowledged == 0 || report.reads == 0 || report.faults == 0 {
         return Err(fail(format!("nothing was shown: {report:?}")));
     }
     Ok(report)
 }
 
+/// Runs a seed without faults, but with data of unknown origin on the first node's disk: it serves nobody until the
+/// operator forces it, then every other replica takes everything from it. `None` where the seed's only Primary is
+/// another node.
+///
+/// # Errors
+/// When a promise is broken.
+pub fn run_adopted(seed: u64) -> Result<Option<Report>, String> {
+    let mut world = World::new(seed);
+    if world.scenario.pinned().is_some_and(|node| node != 0) {
+        return Ok(None);
+    }
+    let fail = |fault: String| format!("seed {seed}: {fault}");
+    world.quiet = true;
+    world.adopt(0);
+    world.play(150_000);
+    let good = |node: usize| world.device(node) == Some(DiskState::UpToDate);
+    if world.history.acknowledged + world.history.reads > 0 || (0..world.nodes.len()).any(good) {
+        return Err(fail(format!("something is good before a human said so: {:#?}", world.statuses())));
+    }
+    world.ask(0, Verb::Primary { force: true });
+    world.converge().map_err(fail)?;
+    world.judge().map_err(fail)?;
+    Ok(Some(world.report()))
+}
+
 impl World {
+    fn adopt(&mut self, node: usize) {
+        let first = self.values + 1;
+        let Some(disk) = self.nodes[node].disk.as_mut() else { return };
+        disk.adopt(first);
+        for (sector, value) in disk.values().enumerate() {
+            self.values = value;
+            let access = Access::Write(value);
+            self.history.add(sector, Operation { access, start: 0, end: 0, done: true });
+        }
+    }
+
+    fn report(self) -> Report {
+        Report {
+            acknowledged: self.history.acknowledged,
+            reads: self.history.reads,
+            unknown: self.history.unknown,
+            faults: self.faults,
+            time: self.now,
+            scenario: self.scenario,
+        }
+    }
+
     /// The cluster of a seed, before it starts.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -446,7 +486,11 @@ impl World {
         target.incarnation += 1;
         target.stopping = false;
         let found = target.disk.as_ref().map(|disk| {
-            let found = if disk.fresh { Found::Fresh } else { Found::Metadata(disk.metadata()) };
+            let found = match (disk.fresh, disk.adopted) {
+                (true, false) => Found::Fresh,
+                (true, true) => Found::Adopted,
+                (false, _) => Found::Metadata(disk.metadata()),
+            };
             (VolumeNumber(0), found)
         });
         let mut effects = Vec::new();

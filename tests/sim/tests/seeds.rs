@@ -1,6 +1,6 @@
 //! Clusters of every kind, seed by seed. `SIM_SEED=n` runs one, `SIM_SEEDS=a..b` a range, `SIM_TRACE=1` tells all.
 
-use sim::run;
+use sim::{run, run_adopted};
 
 /// Seeds that once failed: replicas differed (3162), stale data came back (3898), three replicas each waited for
 /// another (2815), a source never answered (1106), a split brain was none (1698).
@@ -46,4 +46,18 @@ fn a_seed_replays_exactly() {
     for seed in 0..5 {
         assert_eq!(format!("{:?}", run(seed)), format!("{:?}", run(seed)), "seed {seed}");
     }
+}
+
+/// P5: data of unknown origin is nobody's until an operator says so; then it is everyone's, on fresh replicas too.
+#[test]
+fn adopted_data_waits_for_a_human_and_reaches_everyone() {
+    let (mut runs, mut failed) = (0, Vec::new());
+    for seed in 0..40 {
+        match run_adopted(seed) {
+            Ok(report) => runs += u32::from(report.is_some_and(|report| report.reads > 0)),
+            Err(fault) => failed.push(fault),
+        }
+    }
+    assert!(failed.is_empty(), "{} seeds failed, the first: {}", failed.len(), failed[0]);
+    assert!(runs > 20, "only {runs} seeds showed anything");
 }
