@@ -307,9 +307,11 @@ impl Resource {
             self.answer(peer, link, sequence, true);
         }
         self.changed = true;
-        // Whoever was left behind has to learn it, and what it misses.
+        // Whoever was left behind has to learn it, and what it misses. A Primary that leaves its own failed disk behind
+        // knows (P12).
         for other in 0..self.peers.len() {
-            if missing.contains(self.peers[other].node) && self.peers[other].receives(volume) {
+            let left = missing.contains(self.peers[other].node);
+            if other != peer && left && self.peers[other].receives(volume) {
                 self.part(other, crate::Farewell::Retry, "it does not take part in the new generation");
             }
         }
