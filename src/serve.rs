@@ -18,7 +18,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -48,6 +48,7 @@ async fn serve(config: Config, name: &str, guide: Option<String>) -> anyhow::Res
     // Before anything else, so that a signal during the start is not lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     let mut daemon = Daemon::start(config, name).await?;
     let stop = CancellationToken::new();
     let served = listen(&mut daemon, &stop).await;
@@ -56,9 +57,17 @@ async fn serve(config: Config, name: &str, guide: Option<String>) -> anyhow::Res
             // Nobody may be reading.
             let _ = writeln!(io::stdout(), "{guide}");
         }
-        tokio::select! {
-            _ = terminate.recv() => info!("SIGTERM: stopping"),
-            _ = interrupt.recv() => info!("SIGINT: stopping"),
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => info!("SIGTERM: stopping"),
+                _ = interrupt.recv() => info!("SIGINT: stopping"),
+                // Its default would end the node without a word to peers and initiators.
+                Some(()) = hang_up.recv() => {
+                    warn!("SIGHUP: a running node does not read its configuration again; restart it for that");
+                    continue;
+                }
+            }
+            break;
         }
     }
     stop.cancel();

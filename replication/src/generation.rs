@@ -101,7 +101,9 @@ impl<'a> Side<'a> {
         let order = u8::MAX - self.node.0;
         let outdated = replica.disk == DiskState::Outdated;
         let in_step_with_primary = self.knows_primary && replica.disk == DiskState::UpToDate;
-        (self.reign(), in_step_with_primary, completeness, !outdated, self.sequence, order)
+        // A Primary that serves from another replica because its own is old is like one without a disk.
+        let reign = self.reign().filter(|_| !outdated);
+        (reign, in_step_with_primary, completeness, !outdated, self.sequence, order)
     }
 }
 

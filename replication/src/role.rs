@@ -112,10 +112,16 @@ impl Resource {
     fn decide_anew(&mut self, volume: usize) {
         let target = &self.volumes[volume];
         let behind = target.disk.as_ref().is_some_and(|disk| disk.flags.fresh || !disk.flags.consistent);
-        if !behind || target.resync.is_some() || self.is_behind(volume) {
+        // A source that crashed, whose target became good by another one.
+        let overtaken = target.crashed && target.state != DiskState::UpToDate && self.role != Role::Primary;
+        if !(behind || overtaken) || target.resync.is_some() || self.is_behind(volume) {
             return;
         }
-        let undecided = |plan| matches!(plan, Plan::InStep | Plan::Wait);
+        let undecided = |plan| match plan {
+            Plan::InStep | Plan::Wait => behind,
+            Plan::SyncSource(_) => overtaken,
+            _ => false,
+        };
         let source = self.peers.iter().position(|peer| {
             let good = peer.up().is_some_and(|state| {
                 let theirs = &state.volumes[volume];

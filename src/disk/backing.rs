@@ -71,6 +71,7 @@ impl Backing {
     fn open_internal(config: &DiskConfig, layout: Layout) -> Result<(Self, Found), OpenError> {
         let label = (layout.label_at, Label::of(&layout));
         let (file, len) = open_or_create(&config.path, layout.metadata_file_len(), Some(label))?;
+        check_size(&file, &config.path, len, &layout)?;
         check_label(&file, &config.path, len, &layout)?;
         check_len(&config.path, &file, len, layout.metadata_file_len())?;
         let head = read_head(&file, &config.path, &layout)?;
@@ -148,6 +149,18 @@ pub fn labelled_size(path: &Path) -> Result<Option<u64>, OpenError> {
     };
     check_label(&file, path, len, &layout)?;
     Ok(Some(size))
+}
+
+/// Behind data of another size the label is elsewhere: such a file is ours, and metadata is not to be made for it anew.
+fn check_size(file: &File, path: &Path, len: u64, layout: &Layout) -> Result<(), OpenError> {
+    let size = layout.data_len;
+    let was = Layout::size_in(len).filter(|was| *was != size);
+    match was.and_then(|was| Some((was, Layout::of(was, true)?))) {
+        Some((was, other)) if check_label(file, path, len, &other).is_ok() => {
+            Err(OpenError::OtherSize { path: path.to_owned(), size, was })
+        }
+        _ => Ok(()),
+    }
 }
 
 impl OpenFile {

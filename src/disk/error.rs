@@ -114,7 +114,7 @@ pub enum OpenError {
         metadata: PathBuf,
     },
     /// The system refused.
-    #[error("cannot {doing} {}: {source}", path.display())]
+    #[error("cannot {doing} {}", path.display())]
     Io {
         /// Which.
         path: PathBuf,

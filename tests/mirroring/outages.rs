@@ -12,6 +12,7 @@ use harness::{
     load::{Load, Until, read_all},
     raw::Session,
 };
+use rustix::process::Signal;
 
 use crate::cluster::{
     ALPHA, BRAVO, CHARLIE, DEPTH, SIZE_BYTES, SPAN_BLOCKS, flush, identical, session, start,
@@ -89,6 +90,17 @@ fn a_peer_stops_cleanly_under_load() -> Result<()> {
         cluster.stop_node(node)?;
     }
     identical(&cluster, Duration::ZERO)
+}
+
+/// A terminal that closes, or a habit of log rotation, does not end a node: SIGHUP is told apart from a stop.
+#[test]
+fn a_node_outlives_its_terminal() -> Result<()> {
+    let (mut cluster, _dir) = start("C")?;
+    cluster.server(ALPHA).context("alpha runs")?.signal(Signal::HUP)?;
+    // Answered after the signal: a node that it ended would not.
+    cluster.status(ALPHA)?;
+    cluster.alive()?;
+    cluster.stop_node(ALPHA)
 }
 
 /// Runs `events` while `load` writes, and ends the load with them.

@@ -175,7 +175,7 @@ fn what_does_not_fit_is_refused() {
         drop(Backing::open(&config).unwrap());
         let file = fs::OpenOptions::new().write(true).open(&config.path).unwrap();
         let larger = DiskConfig { size: 2 * SIZE, ..config.clone() };
-        assert!(matches!(Backing::open(&larger), Err(OpenError::NoRoom { .. } | OpenError::Foreign { .. })));
+        assert!(matches!(Backing::open(&larger), Err(OpenError::OtherSize { was: SIZE, .. })));
         let len = file.metadata().unwrap().len();
         for wrong in [len - 1, len - 4096, len + 1] {
             file.set_len(wrong).unwrap();
@@ -205,5 +205,11 @@ fn the_label_knows_its_size() {
         assert!(
             matches!(Backing::open(&other), Err(OpenError::OtherSize { size, was: SIZE, .. }) if size == SIZE - 4096)
         );
+        let config = place.config("b");
+        drop(Backing::open(&config).unwrap());
+        for size in [SIZE - 4096, SIZE * 2] {
+            let error = Backing::open(&DiskConfig { size, ..config.clone() }).unwrap_err();
+            assert!(matches!(error, OpenError::OtherSize { was: SIZE, .. }), "{error}");
+        }
     });
 }
