@@ -269,7 +269,7 @@ fn sense_format_follows_the_control_page() {
     let mut world = World::new();
     let failing = cdb(0x88, 0, u64::MAX, 1);
     assert_eq!(world.run(&failing).sense_bytes()[0], 0x70);
-    let control = [0, 0, 0, 0, 0x0a, 10, 0x26, 0x10, 0x00, 0, 0, 0, 0xff, 0xff, 0, 0];
+    let control = [0, 0, 0, 0, 0x0a, 10, 0x06, 0x10, 0x00, 0, 0, 0, 0xff, 0xff, 0, 0];
     good(&world.write(&[0x15, 0x10, 0, 0, 16, 0], &control));
     assert_eq!(world.run(&failing).sense_bytes()[0], 0x72);
     assert_eq!(world.attention(TWO), Some(Additional::MODE_PARAMETERS_CHANGED));

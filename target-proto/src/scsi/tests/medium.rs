@@ -320,7 +320,7 @@ fn failures_become_sense() {
 #[test]
 fn write_protection() {
     let protect = |world: &mut World| {
-        let control = [0, 0, 0, 0, 0x0a, 10, 0x22, 0x10, 0x08, 0, 0, 0, 0xff, 0xff, 0, 0];
+        let control = [0, 0, 0, 0, 0x0a, 10, 0x02, 0x10, 0x08, 0, 0, 0, 0xff, 0xff, 0, 0];
         good(&world.write(&[0x15, 0x10, 0, 0, 16, 0], &control));
     };
     let mut by_page = World::new();
