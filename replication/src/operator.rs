@@ -56,9 +56,10 @@ impl Resource {
             return self.reply(request, Ok(()));
         }
         if self.sessions > 0 && !force {
-            let what = format!("{} sessions use {}", self.sessions, self.config.name);
+            let name = &self.config.name;
+            let what = format!("sessions that use {name}: {}", self.sessions);
             let remedy =
-                "log the initiators out, or fail their commands: evenkeel secondary --force".to_owned();
+                format!("log the initiators out, or fail their commands: evenkeel secondary {name} --force");
             return self.reply(request, Err(Refusal { what, remedy }));
         }
         let demotion = self.demotion.get_or_insert(Demotion { requests: Vec::new(), force: false });

@@ -53,10 +53,8 @@ impl Resource {
         if let Some(node) = self.primary().filter(|node| *node != self.config.node) {
             let name =
                 self.peer_at(node).map_or_else(|| node.0.to_string(), |peer| self.peers[peer].name.clone());
-            return refuse(
-                format!("node {name} is Primary of {resource}"),
-                "make it Secondary there first: evenkeel secondary",
-            );
+            let remedy = format!("make it Secondary there first: evenkeel secondary {resource}");
+            return refuse(format!("node {name} is Primary of {resource}"), &remedy);
         }
         if self.stopping.is_some() {
             return refuse("the node is stopping".to_owned(), "start it again");
