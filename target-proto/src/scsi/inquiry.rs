@@ -106,7 +106,7 @@ fn padded(name: &str) -> Vec<u8> {
 /// SBC-3 6.6.4.
 fn put_block_limits(page: &mut BytesMut, unit: &Unit) {
     let granularity = PHYSICAL_LEN / unit.block_len();
-    page.put_slice(&[0, COMPARE_AND_WRITE_MAX]);
+    page.put_slice(&[WSNZ, COMPARE_AND_WRITE_MAX]);
     page.put_u16(len16(granularity as usize));
     page.put_u32(unit.transfer_max());
     page.put_u32(TRANSFER_OPTIMAL_BYTES / unit.block_len());
@@ -168,6 +168,7 @@ const SIMPSUP: u8 = 0x01;
 const V_SUP: u8 = 0x01;
 const LUICLR: u8 = 0x01;
 
+const WSNZ: u8 = 0x01;
 const NOT_ROTATING: u16 = 1;
 const LBPU: u8 = 0x80;
 const LBPWS: u8 = 0x40;

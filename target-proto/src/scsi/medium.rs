@@ -214,7 +214,7 @@ fn compare(blocks: Blocks, field: u16, unit: &Unit) -> Result<Medium, Sense> {
     Ok(Medium::CompareAndWrite { extent, fua: blocks.flags & FLAG_FUA != 0 })
 }
 
-/// A count of 0 means all blocks to the end (WSNZ is 0), as long as those are not too many for one command.
+/// A count of 0 means nothing that we do (WSNZ is 1).
 fn write_same(blocks: Blocks, field: u16, unit: &Unit) -> Result<Medium, Sense> {
     check_protect(blocks.flags)?;
     if let Some((_, bit)) = WRITE_SAME_UNKNOWN.into_iter().find(|(flag, _)| blocks.flags & flag != 0) {
@@ -224,12 +224,8 @@ fn write_same(blocks: Blocks, field: u16, unit: &Unit) -> Result<Medium, Sense> 
     if unmap && !unit.config.thin {
         return Err(Sense::cdb_bit(1, 3));
     }
-    let count = match blocks.count {
-        0 => unit.blocks().saturating_sub(blocks.lba).max(1),
-        count => count.into(),
-    };
-    let extent = unit.extent(blocks.lba, count)?;
-    if count > unit.write_same_max().into() {
+    let extent = unit.extent(blocks.lba, blocks.count.into())?;
+    if blocks.count == 0 || blocks.count > unit.write_same_max() {
         return Err(Sense::cdb_byte(field));
     }
     Ok(Medium::WriteSame { extent, unmap, data: true })

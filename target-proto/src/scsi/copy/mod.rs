@@ -37,7 +37,6 @@ pub(super) struct Copy {
     now: Option<Move>,
     /// Whether the next status is that of a read.
     reads: bool,
-    /// The copy counts as running as long as it is held.
     _token: Arc<Token>,
 }
 
