@@ -45,7 +45,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Opens the disks and starts the resources. Nobody can reach them before [`Self::listen`].
+    /// Opens the disks and starts the resources. Nobody can reach them before a listener is given to [`Self::open`].
     ///
     /// # Errors
     /// When a disk, a secret or an address of the configuration is of no use.
