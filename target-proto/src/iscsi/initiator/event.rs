@@ -44,7 +44,7 @@ pub enum Event {
 /// The end of a command.
 #[derive(Debug)]
 pub struct Completed {
-    /// Its tag, as [`Initiator::command`] gave it.
+    /// Its tag, as [`super::Initiator::command`] gave it.
     pub task: u32,
     /// The SCSI status.
     pub status: u8,
