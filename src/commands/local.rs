@@ -12,6 +12,7 @@ use ops::{
 };
 
 use super::{CommandError, print};
+use crate::daemon::secrets;
 
 /// Prints every problem of a file: as JSON on standard output, or for people on standard error.
 pub(super) fn check(check: &Check) -> Result<(), CommandError> {
@@ -29,6 +30,9 @@ pub(super) fn check(check: &Check) -> Result<(), CommandError> {
     match good {
         Some(_) if check.json => Ok(()),
         Some(config) => {
+            for problem in secrets::problems(&config) {
+                eprintln!("warning: on this machine, {problem:#}");
+            }
             let [nodes, resources] = [config.nodes.len(), config.resources.len()];
             print(&format!("{file} is good: {nodes} node(s), {resources} resource(s)\n"))
         }
