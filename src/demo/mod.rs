@@ -91,10 +91,11 @@ fn instructions(nodes: &Nodes) -> String {
         .expect("writing to a string does not fail");
     }
     let portal = format!("127.0.0.1:{}", nodes.ports(0).iscsi);
+    let program = nodes::program();
     write!(
         text,
         "\n{}\n\n\
-         Look:\n  evenkeel status --admin {}\n  evenkeel events --admin {}\n\n\
+         Look:\n  {program} status --admin {}\n  {program} events --admin {}\n\n\
          Break: kill -9 a process above; the other nodes go on, and this page says how to start it again.\n\
          Files and logs are in {}. Ctrl-C stops everything.",
         how_to_attach(&portal, nodes::IQN),

@@ -96,7 +96,7 @@ impl Nodes {
 
     /// The command that runs a node, as a user would type it.
     pub(super) fn command(&self, node: usize) -> String {
-        format!("evenkeel serve --config {} --node {}", self.config().display(), NAMES[node])
+        format!("{} serve --config {} --node {}", program(), self.config().display(), NAMES[node])
     }
 
     /// Starts a node, whose log goes to a file beside its disk.
@@ -181,6 +181,11 @@ impl Nodes {
         }
         Ok(())
     }
+}
+
+/// This program as a user types it: the demo is mostly run where it is not installed.
+pub(super) fn program() -> String {
+    std::env::current_exe().map_or_else(|_| "evenkeel".to_owned(), |path| path.display().to_string())
 }
 
 /// Nothing of a demo outlives it.
