@@ -94,6 +94,7 @@ impl Resource {
         let Some(disk) = self.volumes[volume].disk.as_mut() else { return };
         let before = disk.flags;
         disk.flags.in_use = true;
+        disk.flags.was_primary = false;
         disk.flags.lags = mode == AckMode::A;
         if !good {
             // Without what was missed before, this makes the data one of no moment.

@@ -177,6 +177,7 @@ impl Resource {
     /// Everyone consents: it is written down, then told.
     fn commit_promotion(&mut self, force: bool) {
         let mut persisting = 0;
+        let order = self.next_reign().0;
         for volume in 0..self.volumes.len() {
             if force && !self.has_data(volume) {
                 self.force_data(volume);
@@ -184,6 +185,8 @@ impl Resource {
             if let Some(disk) = self.volumes[volume].disk.as_mut() {
                 disk.flags.was_primary = true;
                 disk.flags.in_use = true;
+                // After a crash of several nodes, it tells the last Primary from those before it.
+                disk.order = disk.order.max(order);
                 persisting += 1;
             }
         }
