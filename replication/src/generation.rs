@@ -112,6 +112,13 @@ pub(crate) fn decide(mine: &Side<'_>, theirs: &Side<'_>) -> Plan {
     RULES.iter().find(|rule| (rule.applies)(mine, theirs)).map_or(Plan::Unrelated, |rule| rule.plan)
 }
 
+/// Whether the data diverged and `loser` gives up what was written there.
+pub(crate) fn yields<'a>(loser: &Side<'a>, winner: &Side<'a>) -> bool {
+    let keeping = |side: &Side<'a>| Side { discards: false, ..*side };
+    decide(&keeping(loser), &keeping(winner)) == Plan::SplitBrain
+        && matches!(decide(loser, winner), Plan::SyncTarget(_))
+}
+
 struct Rule {
     applies: fn(&Side<'_>, &Side<'_>) -> bool,
     plan: Plan,

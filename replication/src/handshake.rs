@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::{
     ConnectionState, DiskState, Effect, Event, Farewell, LinkId, NodeId, NodeSet, NodeState, Packet, Plan,
     Resource, Role, VolumeState,
-    generation::{DAY_ZERO, REIGN_SHIFT, Side, decide},
+    generation::{DAY_ZERO, REIGN_SHIFT, Side, decide, yields},
     meta,
     peer_write::Incoming,
     resource::{Link, Pair, Volume},
@@ -149,11 +149,15 @@ impl Resource {
             return self.part(peer, Farewell::Retry, "a new generation is about to begin here");
         }
         let mut pairs = Vec::with_capacity(mine.volumes.len());
+        let mut yielded = false;
         for (ours, theirs) in mine.volumes.iter().zip(&state.volumes) {
             let plan = if ours.disk == DiskState::Diskless || theirs.disk == DiskState::Diskless {
                 Plan::InStep
             } else {
-                decide(&Side::new(self.config.node, &mine, ours), &Side::new(node, &state, theirs))
+                let (ours, theirs) =
+                    (Side::new(self.config.node, &mine, ours), Side::new(node, &state, theirs));
+                yielded |= yields(&theirs, &ours);
+                decide(&ours, &theirs)
             };
             pairs.push(Pair { plan, bitmap_here: false, equal: false, asked: 0 });
         }
@@ -165,8 +169,9 @@ impl Resource {
         let (reign, theirs) = (mine.sequence.0 >> REIGN_SHIFT, state.sequence.0 >> REIGN_SHIFT);
         let two = mine.role == Role::Primary && state.role == Role::Primary;
         let later = supersedes(&mine, &state);
-        // A later reign was consented to while this Primary was cut off: what it still holds came before.
-        let replaced = mine.role == Role::Primary && reign < theirs && !later;
+        // A later reign was consented to while this Primary was cut off: what it still holds came before. Unless that
+        // reign is what the peer gives up.
+        let replaced = mine.role == Role::Primary && reign < theirs && !later && !yielded;
         let superseded = self.is_superseded(&state) || replaced;
         let both = two && !superseded && !later && reign == theirs;
         if both || pairs.iter().any(|pair| pair.plan == Plan::SplitBrain) {
@@ -174,6 +179,10 @@ impl Resource {
             return;
         }
         self.peers[peer].discards = false;
+        if yielded && self.role == Role::Primary && reign <= theirs {
+            // Its order goes on above what the peer saw without it.
+            self.go_on_behind(theirs);
+        }
         if superseded && self.role == Role::Primary {
             self.step_down();
         }
@@ -231,6 +240,11 @@ impl Resource {
         if self.role != Role::Primary {
             self.sequence = self.sequence.max(sequence);
         }
+    }
+
+    /// The order of this Primary goes on in the reign behind another one.
+    fn go_on_behind(&mut self, reign: u64) {
+        self.sequence = self.sequence.max(crate::Sequence(reign.saturating_add(1) << REIGN_SHIFT));
     }
 
     /// A peer has newer data: until it is here, ours is of no use.
