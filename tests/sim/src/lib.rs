@@ -6,15 +6,22 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
+mod client;
+mod converge;
 mod disk;
 mod history;
 mod nemesis;
+mod network;
+mod node;
 mod random;
 mod scenario;
+mod trace;
 mod world;
 
+pub use check::{Report, run, run_adopted};
 pub use disk::Disk;
 pub use history::{Access, History, Operation};
 pub use random::Random;
 pub use scenario::{Kind, Scenario};
-pub use world::{Report, World, run, run_adopted};
+pub use world::World;
