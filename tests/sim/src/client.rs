@@ -1,12 +1,14 @@
 //! Initiators: what they ask, what they make of the answer, and where they go when none comes.
 
+use std::ops::Range;
+
 use block::{Command, CommandId, Extent, Status, VolumeNumber};
 use replication::{Input, Verb};
 
 use crate::{
     disk::{self, SECTOR, sectors},
-    history::{Access, Operation},
-    scenario::VOLUME_SIZE,
+    history::{Access, FlushPoint, Operation},
+    scenario::{Class, Kind, VOLUME_SECTORS},
     trace::{brief_command, brief_status},
     world::{Event, World},
 };
@@ -15,21 +17,40 @@ use crate::{
 pub(crate) struct Client {
     pub(crate) node: usize,
     pub(crate) busy: Option<Request>,
+    /// What it saw last, for a read-modify-write.
+    seen: Option<(usize, Extent, Vec<u64>)>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) id: u64,
-    pub(crate) extent: Option<Extent>,
+    pub(crate) volume: usize,
+    pub(crate) verb: What,
+    pub(crate) extent: Extent,
+    /// What is stored.
     pub(crate) values: Vec<u64>,
+    /// What a read-modify-write compares with.
+    old: Vec<u64>,
+    fua: bool,
     pub(crate) start: u64,
-    pub(crate) read: bool,
+    /// The disks that a flush has to reach: nodes, and the links to them.
+    reached: Vec<(usize, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Read,
+    Write,
+    Zeroes,
+    Swap,
+    Flush,
 }
 
 impl World {
     pub(crate) fn path(&mut self, before: usize) -> usize {
         match self.scenario.pinned() {
             Some(node) => node,
+            None if self.scenario.kind == Kind::Apart => before,
             None if self.random.chance(50) => before,
             None => self.random.index(self.nodes.len()),
         }
@@ -43,42 +64,99 @@ impl World {
         if self.nodes[node].core.is_none() || self.nodes[node].stopping {
             return self.go_elsewhere(client);
         }
-        self.commands += 1;
-        let id = self.commands;
-        let sector_count = VOLUME_SIZE / SECTOR;
-        let hot = if self.random.chance(70) { 32 } else { sector_count };
-        let first = self.random.below(hot);
-        let len = (self.random.below(16) + 1).min(sector_count - first);
-        let extent = Extent::new(first * SECTOR, len * SECTOR);
-        let mut request =
-            Request { id, extent: Some(extent), values: Vec::new(), start: self.now, read: false };
-        let command = match self.random.below(100) {
-            0..=44 => {
-                let values = self.values + 1..self.values + 1 + len;
-                self.values += len;
-                request.values = values.collect();
-                let data = disk::encode(request.values.iter().copied());
-                Command::Write { extent, data, fua: self.random.chance(10) }
-            }
-            45..=49 => {
-                request.values = sectors(extent).map(|_| 0).collect();
-                Command::Discard { extent }
-            }
-            50..=57 => {
-                request.extent = None;
-                Command::Flush
-            }
-            _ => {
-                request.read = true;
-                Command::Read { extent }
-            }
-        };
+        let (mut request, command) = self.choose(client);
+        let id = request.id;
+        if command == Command::Flush || request.fua {
+            request.reached = self.reached(node, request.volume);
+        }
         self.note(|| format!("{node} client {client} asks {id}: {}", brief_command(&request)));
+        let volume = VolumeNumber(u16::try_from(request.volume).unwrap_or_default());
         self.clients[client].busy = Some(request);
         let patience = self.random.between(200_000, 900_000);
         self.after(patience, Event::GiveUp { client, id });
         self.set_sessions();
-        self.step(node, Input::Command { volume: VolumeNumber(0), id: CommandId(id), command });
+        self.step(node, Input::Command { volume, id: CommandId(id), command });
+    }
+
+    /// What an initiator asks next.
+    fn choose(&mut self, client: usize) -> (Request, Command) {
+        self.commands += 1;
+        let (id, rich) = (self.commands, self.scenario.rich);
+        let volumes = self.scenario.volumes;
+        let volume = if volumes > 1 { self.random.index(volumes) } else { 0 };
+        let sector_count = VOLUME_SECTORS as u64;
+        let hot = if self.random.chance(70) { 32 } else { sector_count };
+        let first = self.random.below(hot);
+        let len = (self.random.below(16) + 1).min(sector_count - first);
+        let extent = Extent::new(first * SECTOR, len * SECTOR);
+        let mut request = Request {
+            id,
+            volume,
+            verb: What::Read,
+            extent,
+            values: Vec::new(),
+            old: Vec::new(),
+            fua: false,
+            start: self.now,
+            reached: Vec::new(),
+        };
+        let flush = 50 + self.scenario.flushes;
+        let command = match self.random.below(100) {
+            0..=44 if rich && self.random.chance(15) => return self.swap(client, request),
+            0..=44 => {
+                request.verb = What::Write;
+                request.values = self.fresh_values(len);
+                let data = disk::encode(request.values.iter().copied());
+                request.fua = self.random.chance(10);
+                Command::Write { extent, data, fua: request.fua }
+            }
+            45..=49 => {
+                request.verb = What::Zeroes;
+                let len = if rich { (len * 4).min(sector_count - first) } else { len };
+                request.extent = Extent::new(first * SECTOR, len * SECTOR);
+                request.values = sectors(request.extent).map(|_| 0).collect();
+                let extent = request.extent;
+                if rich && self.random.chance(50) {
+                    request.fua = self.random.chance(30);
+                    Command::WriteZeroes { extent, unmap: self.random.chance(50), fua: request.fua }
+                } else {
+                    Command::Discard { extent }
+                }
+            }
+            chance if chance < flush => {
+                request.verb = What::Flush;
+                Command::Flush
+            }
+            _ => Command::Read { extent },
+        };
+        (request, command)
+    }
+
+    /// A read-modify-write of what the initiator saw last; a read where it saw nothing.
+    fn swap(&mut self, client: usize, mut request: Request) -> (Request, Command) {
+        let Some((volume, extent, old)) = self.clients[client].seen.take() else {
+            let extent = request.extent;
+            return (request, Command::Read { extent });
+        };
+        let len = self.random.index(2) + 1;
+        let len = len.min(old.len());
+        request.verb = What::Swap;
+        request.volume = volume;
+        request.extent = Extent::new(extent.offset, len as u64 * SECTOR);
+        request.values = self.fresh_values(len as u64);
+        request.old = old[..len].to_vec();
+        request.fua = self.random.chance(10);
+        let bytes = |values: &[u64]| disk::encode(values.iter().copied()).to_bytes();
+        let (compare, write) = (bytes(&request.old), bytes(&request.values));
+        let (extent, fua) = (request.extent, request.fua);
+        (request, Command::CompareAndWrite { extent, compare, write, fua })
+    }
+
+    /// Numbers that were never written before.
+    fn fresh_values(&mut self, len: u64) -> Vec<u64> {
+        let first = self.values + 1;
+        self.values += len;
+        (first..first + len).collect()
     }
 
     pub(crate) fn completed(&mut self, node: usize, id: u64, status: &Status) {
@@ -87,18 +165,26 @@ impl World {
         let Some(client) = self.clients.iter().position(mine) else { return };
         let Some(request) = self.clients[client].busy.take() else { return };
         self.note(|| format!("{node} client {client} answer {id}: {}", brief_status(status)));
+        let changes = request.verb != What::Read;
+        if changes && *status == Status::Done {
+            self.acknowledged_with_quorum(node);
+        }
         match status {
             Status::Data(data) => {
-                self.history.reads += 1;
-                let (values, extent) = (disk::decode(data), request.extent.unwrap_or_default());
-                for (sector, value) in sectors(extent).zip(values) {
-                    let access = Access::Read(value);
-                    let operation = Operation { access, start: request.start, end: self.now, done: true };
-                    self.history.add(sector, operation);
-                }
+                self.history_of(node).reads += 1;
+                let values = disk::decode(data);
+                self.saw(node, &request, &values);
+                self.clients[client].seen = Some((request.volume, request.extent, values));
             }
-            Status::Done => self.wrote(&request, true),
-            _ => self.wrote(&request, false),
+            Status::Done => self.wrote(node, &request, true),
+            Status::Miscompare { offset } => {
+                let equal = usize::try_from(offset / SECTOR).unwrap_or_default().min(request.old.len());
+                self.saw(node, &request, &request.old[..equal]);
+            }
+            _ => self.wrote(node, &request, false),
+        }
+        if let Status::Failed(failure) = status {
+            self.held_to_its_word_about_errors(node, *failure);
         }
         let wait = self.random.between(300, 6_000);
         if matches!(status, Status::Failed(_)) {
@@ -107,20 +193,61 @@ impl World {
         self.after(wait, Event::Client(client));
     }
 
-    pub(crate) fn wrote(&mut self, request: &Request, done: bool) {
-        let Some(extent) = request.extent else {
-            if done {
-                self.history.flushed(request.start, self.now);
-            }
-            return;
-        };
-        if request.read {
-            return;
+    /// The sectors of the history that a request is about.
+    pub(crate) fn places(request: &Request) -> Range<usize> {
+        let sectors = sectors(request.extent);
+        let first = request.volume * VOLUME_SECTORS;
+        first + sectors.start..first + sectors.end
+    }
+
+    fn saw(&mut self, node: usize, request: &Request, values: &[u64]) {
+        let end = self.now;
+        let history = self.history_of(node);
+        for (sector, &value) in Self::places(request).zip(values) {
+            let access = Access::Read(value);
+            history.add(sector, Operation { access, start: request.start, end, done: true });
         }
-        *(if done { &mut self.history.acknowledged } else { &mut self.history.unknown }) += 1;
-        for (sector, &value) in sectors(extent).zip(&request.values) {
-            let access = Access::Write(value);
-            self.history.add(sector, Operation { access, start: request.start, end: self.now, done });
+    }
+
+    fn wrote(&mut self, node: usize, request: &Request, done: bool) {
+        let end = self.now;
+        if done && !request.reached.is_empty() {
+            self.flushed(node, request);
+        }
+        if done && request.verb == What::Swap {
+            self.saw(node, request, &request.old);
+        }
+        let history = self.history_of(node);
+        match request.verb {
+            What::Flush | What::Read => return,
+            _ if done => history.acknowledged += 1,
+            _ => history.unknown += 1,
+        }
+        for (index, sector) in Self::places(request).enumerate() {
+            let access = Access::Write(request.values[index]);
+            history.add(sector, Operation { access, start: request.start, end, done });
+            if done && request.verb == What::Swap {
+                history.add_swap(sector, request.old[index], request.values[index]);
+            }
+        }
+    }
+
+    fn flushed(&mut self, node: usize, request: &Request) {
+        let still = self.reached(node, request.volume);
+        let reached = request.reached.iter().filter(|disk| still.contains(disk));
+        let nodes = reached.fold(0, |nodes, (node, _)| nodes | 1 << node);
+        let first = request.volume * VOLUME_SECTORS;
+        let point = if request.verb == What::Flush {
+            let sectors = first..first + VOLUME_SECTORS;
+            FlushPoint { sectors, before: request.start, values: None, nodes }
+        } else {
+            let values = Some(request.values.clone());
+            FlushPoint { sectors: Self::places(request), before: self.now, values, nodes }
+        };
+        self.history_of(node).flushed(point);
+        let flush = request.verb == What::Flush;
+        if flush && self.scenario.class == Class::PowerCut && !self.quiet && self.random.chance(8) {
+            self.cut_due = true;
         }
     }
 
@@ -130,7 +257,8 @@ impl World {
             && let Some(request) = self.clients[client].busy.take()
         {
             self.note(|| format!("client {client} gives {id} up"));
-            self.wrote(&request, false);
+            let node = self.clients[client].node;
+            self.wrote(node, &request, false);
             self.go_elsewhere(client);
         }
     }
@@ -154,5 +282,11 @@ impl World {
                 self.step(node, Input::Sessions { count });
             }
         }
+    }
+
+    /// An initiator that paused goes on.
+    pub(crate) fn resume(&mut self, client: usize) {
+        let wait = self.random.between(300, 6_000);
+        self.after(wait, Event::Client(client));
     }
 }

@@ -2,7 +2,10 @@
 
 use replication::{ConnectionState, DiskState, Resource, Verb};
 
-use crate::world::World;
+use crate::{
+    verdict::{Broken, Promise},
+    world::World,
+};
 
 impl World {
     /// Ends every fault.
@@ -11,31 +14,29 @@ impl World {
         self.blocked.clear();
         self.note(|| "heals".to_owned());
         for node in 0..self.nodes.len() {
-            if let Some(disk) = self.nodes[node].disk.as_mut() {
-                disk.broken = None;
-            }
+            self.mend(node);
             self.start(node);
             self.ask(node, Verb::Connect { peer: None, discard_my_data: false });
         }
     }
 
     /// Waits until every replica is good and every node connected (P7), then until nothing is under way.
-    pub(crate) fn converge(&mut self) -> Result<(), String> {
+    pub(crate) fn converge(&mut self) -> Result<(), Broken> {
         for _ in 0..CONVERGE_ROUNDS {
             self.play(50_000);
+            self.sound()?;
             for node in 0..self.nodes.len() {
-                let detached = self.nodes[node].disk.is_some()
-                    && self.device(node).is_some_and(|state| state == DiskState::Diskless);
-                if detached {
+                if self.is_detached(node) {
                     self.take_down(node, false);
                 }
                 self.start(node);
             }
             if self.is_whole() {
+                self.one_primary();
                 return self.drain();
             }
         }
-        Err(format!("no convergence: {:#?}", self.statuses()))
+        Err(Broken::new(Promise::P7, format!("no convergence: {:#?}", self.statuses())))
     }
 
     pub(crate) fn is_whole(&self) -> bool {
@@ -46,35 +47,38 @@ impl World {
                 connection.state == ConnectionState::Connected
                     && connection.peer_devices.iter().all(|device| device.out_of_sync == 0)
             });
-            connected && status.devices.iter().all(|device| node.disk.is_none() || good(device.disk_state))
+            connected && status.devices.iter().all(|device| node.disks.is_empty() || good(device.disk_state))
         })
     }
 
     /// Lets the initiators finish, and checks that they can.
-    pub(crate) fn drain(&mut self) -> Result<(), String> {
+    pub(crate) fn drain(&mut self) -> Result<(), Broken> {
         let before = self.history.acknowledged;
         for _ in 0..60 {
             self.play(50_000);
+            self.sound()?;
             if self.history.acknowledged > before + 3 {
                 break;
             }
         }
         if self.history.acknowledged <= before + 3 {
-            return Err(format!("nothing is served after healing: {:#?}", self.statuses()));
+            let what = format!("nothing is served after healing: {:#?}", self.statuses());
+            return Err(Broken::new(Promise::P7, what));
         }
         self.draining = true;
         for _ in 0..40 {
             self.play(50_000);
+            self.sound()?;
             if self.clients.iter().all(|client| client.busy.is_none()) {
                 self.play(200_000);
                 return if self.is_whole() {
                     Ok(())
                 } else {
-                    Err(format!("broken when idle: {:#?}", self.statuses()))
+                    Err(Broken::new(Promise::P7, format!("broken when idle: {:#?}", self.statuses())))
                 };
             }
         }
-        Err(format!("commands are never answered: {:#?}", self.statuses()))
+        Err(Broken::new(Promise::P11, format!("commands are never answered: {:#?}", self.statuses())))
     }
 }
 

@@ -21,8 +21,11 @@ pub struct Disk {
     pub fresh: bool,
     /// Whether it had data of unknown origin before.
     pub adopted: bool,
-    /// What it answers instead of working.
+    /// What it answers instead of working; a full disk still reads.
     pub broken: Option<DiskError>,
+    /// Whether it answers nothing, and what it then keeps back.
+    pub frozen: bool,
+    pub(crate) kept: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,6 +56,8 @@ impl Disk {
             fresh: true,
             adopted: false,
             broken: None,
+            frozen: false,
+            kept: Vec::new(),
         }
     }
 
@@ -86,8 +91,10 @@ impl Disk {
     /// # Errors
     /// When the disk is broken.
     pub fn end(&mut self, pending: Pending) -> Result<DiskAnswer, DiskError> {
-        if let Some(error) = self.broken {
-            return Err(error);
+        match self.broken {
+            Some(DiskError::NoSpace) if !matches!(pending.request, DiskRequest::Write { .. }) => {}
+            Some(error) => return Err(error),
+            None => {}
         }
         match pending.request {
             DiskRequest::Read { extent } => return Ok(DiskAnswer::Data(self.read(extent))),

@@ -6,7 +6,7 @@
 //! is a moment may lie within one that lasts. A write whose outcome is not known ends when its initiator gave it up:
 //! that it happens later, after a newer one, is what P14 forbids.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 /// What a command did to one sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +30,42 @@ pub struct Operation {
     pub done: bool,
 }
 
+/// An acknowledged flush, or a write that was forced to the medium.
+#[derive(Clone, Debug)]
+pub struct FlushPoint {
+    /// The sectors that it covers.
+    pub sectors: Range<usize>,
+    /// It covers what was acknowledged before this moment; for a forced write, at this moment.
+    pub before: u64,
+    /// For a forced write, the only value that it covers at each of its sectors.
+    pub values: Option<Vec<u64>>,
+    /// The nodes whose disks it speaks for.
+    pub nodes: u32,
+}
+
+/// A read-modify-write: it saw one number in a sector and stored another, as one step.
+#[derive(Clone, Copy, Debug)]
+struct Swap {
+    sector: usize,
+    old: u64,
+    new: u64,
+}
+
+/// What cannot be explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Whether an abandoned write is part of it (P14).
+    pub abandoned: bool,
+    /// What was seen.
+    pub what: String,
+}
+
 /// Everything that happened.
 #[derive(Clone, Debug)]
 pub struct History {
     sectors: Vec<Vec<Operation>>,
-    flushes: Vec<(u64, u64)>,
+    flushes: Vec<FlushPoint>,
+    swaps: Vec<Swap>,
     /// How many writes were acknowledged.
     pub acknowledged: u64,
     /// How many reads were answered.
@@ -43,7 +74,7 @@ pub struct History {
     pub unknown: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cluster {
     latest_start: u64,
     earliest_end: u64,
@@ -58,6 +89,7 @@ impl History {
         Self {
             sectors: vec![Vec::new(); sectors],
             flushes: Vec::new(),
+            swaps: Vec::new(),
             acknowledged: 0,
             reads: 0,
             unknown: 0,
@@ -69,82 +101,192 @@ impl History {
         self.sectors[sector].push(operation);
     }
 
-    /// Adds an acknowledged flush.
-    pub fn flushed(&mut self, start: u64, end: u64) {
-        self.flushes.push((start, end));
+    /// Adds that a command which was done, and added as a read of `old` and a write of `new`, was one step.
+    pub fn add_swap(&mut self, sector: usize, old: u64, new: u64) {
+        self.swaps.push(Swap { sector, old, new });
+    }
+
+    /// Adds an acknowledged flush, or a forced write.
+    pub fn flushed(&mut self, point: FlushPoint) {
+        self.flushes.push(point);
+    }
+
+    /// Begins anew from what the sectors hold now: after more went wrong than is promised to be survived.
+    pub fn rebase(&mut self, image: &[u64], now: u64) {
+        self.flushes.clear();
+        self.swaps.clear();
+        for (operations, &value) in self.sectors.iter_mut().zip(image) {
+            operations.clear();
+            if value != 0 {
+                operations.push(Operation { access: Access::Write(value), start: now, end: now, done: true });
+            }
+        }
     }
 
     /// What cannot be explained, if anything.
     #[must_use]
-    pub fn judge(&self) -> Option<String> {
+    pub fn judge(&self) -> Option<Fault> {
         (0..).zip(&self.sectors).find_map(|(sector, operations)| {
-            judge_sector(operations).map(|fault: String| format!("sector {sector}: {fault}"))
+            let swaps: Vec<_> = self.swaps.iter().filter(|swap| swap.sector == sector).copied().collect();
+            let fault = judge_sector(operations, &swaps)?;
+            Some(Fault { what: format!("sector {sector}: {}", fault.what), ..fault })
         })
     }
 
-    /// What of `values`, found after everything lost power, breaks the word of a flush (P2).
-    pub fn judge_flushes(&self, values: impl Iterator<Item = u64>) -> Option<String> {
-        for (sector, (operations, value)) in self.sectors.iter().zip(values).enumerate() {
-            let found = operations.iter().find(|operation| operation.access == Access::Write(value));
-            let covered = |write: &Operation| {
-                let ended = |&(start, _): &(u64, u64)| write.end < start;
-                matches!(write.access, Access::Write(_)) && write.done && self.flushes.iter().any(ended)
-            };
-            if let Some(lost) = operations
+    /// What of `image`, an acknowledged write that is lost in it: an older one stands there. `zeroing` are sectors that
+    /// may just become zeros.
+    #[must_use]
+    pub fn lost(&self, image: &[u64], zeroing: &[Range<usize>]) -> Option<Fault> {
+        self.lost_of(image, zeroing, |_, _| true)
+    }
+
+    /// What of `image`, found on a node's disk after it lost power, breaks the word of a flush (P2). Without a node,
+    /// what breaks the word of any of them.
+    #[must_use]
+    pub fn lost_of_flushed(
+        &self,
+        image: &[u64],
+        node: Option<usize>,
+        zeroing: &[Range<usize>],
+    ) -> Option<Fault> {
+        let speaks = |point: &&FlushPoint| node.is_none_or(|node| point.nodes & 1 << node != 0);
+        let mut before = vec![0; self.sectors.len()];
+        let mut forced = std::collections::BTreeSet::new();
+        for point in self.flushes.iter().filter(speaks) {
+            match &point.values {
+                Some(values) => {
+                    let values = values.iter().map(|&value| (value, point.before));
+                    forced.extend(point.sectors.clone().zip(values));
+                }
+                None => {
+                    for before in &mut before[point.sectors.clone()] {
+                        *before = point.before.max(*before);
+                    }
+                }
+            }
+        }
+        self.lost_of(image, zeroing, |sector, write| {
+            write.end < before[sector]
+                || matches!(write.access, Access::Write(value) if forced.contains(&(sector, (value, write.end))))
+        })
+    }
+
+    /// A node's disk was replaced: no flush speaks for it.
+    pub fn forget_flushes_of(&mut self, node: usize) {
+        for point in &mut self.flushes {
+            point.nodes &= !(1 << node);
+        }
+    }
+
+    /// How many flushes speak for a node's disk.
+    #[must_use]
+    pub fn flushes_of(&self, node: usize) -> u64 {
+        self.flushes.iter().filter(|point| point.nodes & 1 << node != 0).count() as u64
+    }
+
+    fn lost_of(
+        &self,
+        image: &[u64],
+        zeroing: &[Range<usize>],
+        covered: impl Fn(usize, &Operation) -> bool,
+    ) -> Option<Fault> {
+        for (sector, (operations, &value)) in self.sectors.iter().zip(image).enumerate() {
+            let is_write = |write: &&Operation| matches!(write.access, Access::Write(_)) && write.done;
+            let lasts = |write: &&Operation| covered(sector, write);
+            let newest = operations.iter().filter(is_write).filter(lasts).max_by_key(|write| write.start);
+            let Some(newest) = newest else { continue };
+            // Of zeros it is not known whose they are: any that may be late enough will do.
+            let found = operations
                 .iter()
-                .find(|write| covered(write) && found.is_none_or(|found| found.end < write.start))
-                && (value != 0 || !operations.iter().any(|other| other.access == Access::Write(0)))
-            {
-                return Some(format!("sector {sector}: flushed {lost:?} is lost, {value} stands there"));
+                .filter(|operation| operation.access == Access::Write(value))
+                .max_by_key(|write| write.end);
+            let older = match found {
+                Some(found) => found.end < newest.start,
+                None => value == 0,
+            };
+            if older && (value != 0 || !zeroing.iter().any(|range| range.contains(&sector))) {
+                return Some(Fault {
+                    abandoned: found.is_some_and(|found| !found.done),
+                    what: format!("sector {sector}: {newest:?} is lost, {value} stands there: {found:?}"),
+                });
             }
         }
         None
     }
 }
 
-fn judge_sector(operations: &[Operation]) -> Option<String> {
+fn judge_sector(operations: &[Operation], swaps: &[Swap]) -> Option<Fault> {
+    let plain = |what: String| Some(Fault { abandoned: false, what });
     let mut clusters: BTreeMap<u64, Cluster> = BTreeMap::new();
-    let mut discards = Vec::new();
+    let mut zeros = Vec::new();
+    let mut seen_zero: Vec<&Operation> = Vec::new();
     for operation in operations {
         match operation.access {
-            Access::Write(0) => discards.push(*operation),
+            Access::Write(0) => zeros.push(*operation),
             Access::Write(value) => {
                 let (latest_start, earliest_end) = (operation.start, operation.end);
                 clusters
                     .insert(value, Cluster { latest_start, earliest_end, write: *operation, read: false });
             }
+            Access::Read(0) => seen_zero.push(operation),
             Access::Read(_) => {}
         }
     }
     for operation in operations {
         match operation.access {
             Access::Read(0) => {
-                if let Some(fault) = judge_zero(operation, &clusters, &discards) {
-                    return Some(fault);
+                if let Some(fault) = judge_zero(operation, &clusters, &zeros) {
+                    return plain(fault);
                 }
             }
             Access::Read(value) => {
                 let Some(cluster) = clusters.get_mut(&value) else {
-                    return Some(format!("{operation:?} was never written"));
+                    return plain(format!("{operation:?} was never written"));
                 };
                 if operation.end < cluster.write.start {
-                    return Some(format!("{operation:?} saw {:?} before it was sent", cluster.write));
+                    return plain(format!("{operation:?} saw {:?} before it was sent", cluster.write));
                 }
                 cluster.latest_start = cluster.latest_start.max(operation.start);
                 cluster.earliest_end = cluster.earliest_end.min(operation.end);
                 cluster.read = true;
                 let write = cluster.write;
-                let over = |discard: &&Operation| {
-                    discard.done && write.end < discard.start && discard.end < operation.start
-                };
-                if let Some(discard) = discards.iter().find(over) {
-                    return Some(format!("{operation:?} saw {write:?} behind {discard:?}"));
+                let within = |other: &Operation| write.end < other.start && other.end < operation.start;
+                let over = zeros.iter().filter(|zero| zero.done).find(|zero| within(zero));
+                if let Some(over) = over.or_else(|| seen_zero.iter().copied().find(|zero| within(zero))) {
+                    let what = format!("{operation:?} saw {write:?} behind {over:?}");
+                    return Some(Fault { abandoned: !write.done, what });
                 }
             }
             Access::Write(_) => {}
         }
     }
-    judge_clusters(clusters.into_values().filter(|cluster| cluster.read || cluster.write.done).collect())
+    clusters.retain(|_, cluster| cluster.read || cluster.write.done);
+    judge_clusters(clusters.values().cloned().collect()).or_else(|| judge_swaps(clusters, swaps))
+}
+
+/// A read-modify-write joins the cluster that it read from and the one that it began: nothing comes between.
+fn judge_swaps(mut clusters: BTreeMap<u64, Cluster>, swaps: &[Swap]) -> Option<Fault> {
+    if swaps.is_empty() {
+        return None;
+    }
+    let mut joined: BTreeMap<u64, u64> = BTreeMap::new();
+    for swap in swaps.iter().filter(|swap| swap.old != 0) {
+        if let Some(other) = joined.insert(swap.old, swap.new) {
+            let what = format!("two read-modify-writes of {}: to {other} and to {}", swap.old, swap.new);
+            return Some(Fault { abandoned: false, what });
+        }
+    }
+    // From the newest on: each takes in what it was followed by.
+    for (old, new) in joined.into_iter().rev() {
+        let Some(later) = clusters.remove(&new) else { continue };
+        if let Some(earlier) = clusters.get_mut(&old) {
+            earlier.latest_start = earlier.latest_start.max(later.latest_start);
+            earlier.earliest_end = earlier.earliest_end.min(later.earliest_end);
+        } else {
+            clusters.insert(new, later);
+        }
+    }
+    judge_clusters(clusters.into_values().collect())
 }
 
 fn judge_zero(read: &Operation, clusters: &BTreeMap<u64, Cluster>, discards: &[Operation]) -> Option<String> {
@@ -155,13 +297,17 @@ fn judge_zero(read: &Operation, clusters: &BTreeMap<u64, Cluster>, discards: &[O
     Some(format!("{read:?} saw zeros behind {lost:?}"))
 }
 
-fn judge_clusters(clusters: Vec<Cluster>) -> Option<String> {
+fn judge_clusters(clusters: Vec<Cluster>) -> Option<Fault> {
+    let fault = |one: &Cluster, other: &Cluster, what: String| {
+        Some(Fault { abandoned: !one.write.done || !other.write.done, what })
+    };
     let (mut lasting, moments): (Vec<_>, Vec<_>) =
         clusters.into_iter().partition(|cluster| cluster.earliest_end < cluster.latest_start);
     lasting.sort_by_key(|cluster| cluster.earliest_end);
     for pair in lasting.windows(2) {
         if pair[1].earliest_end < pair[0].latest_start {
-            return Some(format!("old and new alternate: {:?} and {:?}", pair[0], pair[1]));
+            let what = format!("old and new alternate: {:?} and {:?}", pair[0], pair[1]);
+            return fault(&pair[0], &pair[1], what);
         }
     }
     for moment in moments {
@@ -169,7 +315,7 @@ fn judge_clusters(clusters: Vec<Cluster>) -> Option<String> {
         if let Some(around) = at.checked_sub(1).map(|at| &lasting[at])
             && moment.earliest_end < around.latest_start
         {
-            return Some(format!("{around:?} was seen behind {moment:?}"));
+            return fault(around, &moment, format!("{around:?} was seen behind {moment:?}"));
         }
     }
     None
@@ -229,13 +375,49 @@ mod tests {
         }
     }
 
-    /// P2: what a flush covered may not be gone after a power cut; what it did not cover may.
+    /// P2: what a flush covered may not be gone after a power cut; what it did not cover may, and so may what stood
+    /// on a disk that it does not speak for.
     #[test]
     fn a_broken_flush_is_noticed() {
         let mut history = history(&[(Access::Write(1), 0, 1, true), (Access::Write(2), 4, 5, true)]);
-        history.flushed(2, 3);
-        assert_eq!(history.judge_flushes([1].into_iter()), None);
-        assert_eq!(history.judge_flushes([2].into_iter()), None);
-        assert!(history.judge_flushes([0].into_iter()).is_some());
+        history.flushed(FlushPoint { sectors: 0..1, before: 2, values: None, nodes: 0b01 });
+        assert_eq!(history.lost_of_flushed(&[1], None, &[]), None);
+        assert_eq!(history.lost_of_flushed(&[2], Some(0), &[]), None);
+        assert!(history.lost_of_flushed(&[0], Some(0), &[]).is_some());
+        assert_eq!(history.lost_of_flushed(&[0], Some(1), &[]), None);
+        history.flushed(FlushPoint { sectors: 0..1, before: 5, values: Some(vec![2]), nodes: 0b10 });
+        assert!(history.lost_of_flushed(&[1], Some(1), &[]).is_some());
+    }
+
+    /// P1: an acknowledged write is gone where an older one stands; zeros may be those of a discard under way.
+    #[test]
+    fn a_lost_write_is_noticed() {
+        let history = history(&[(Access::Write(1), 0, 1, true), (Access::Write(2), 4, 5, true)]);
+        assert!(history.lost(&[1], &[]).is_some() && history.lost(&[0], &[]).is_some());
+        assert_eq!(history.lost(&[2], &[]), None);
+        assert_eq!(history.lost(&[0], std::slice::from_ref(&(0..1))), None);
+    }
+
+    /// P3: nothing comes between the two halves of a read-modify-write, and only one follows a value.
+    #[test]
+    fn a_torn_read_modify_write_is_noticed() {
+        use Access::{Read, Write};
+        let mut twice = history(&[(Write(1), 0, 1, true), (Write(2), 2, 9, true), (Write(3), 2, 9, true)]);
+        twice.add_swap(0, 1, 2);
+        assert_eq!(twice.judge(), None);
+        twice.add_swap(0, 1, 3);
+        assert!(twice.judge().is_some());
+        let mut between = history(&[
+            (Write(1), 0, 1, true),
+            (Write(3), 2, 20, true),
+            (Read(1), 2, 20, true),
+            (Write(2), 4, 5, true),
+            (Read(2), 6, 7, true),
+            (Read(1), 3, 4, true),
+            (Read(3), 8, 9, true),
+        ]);
+        assert_eq!(between.judge(), None);
+        between.add_swap(0, 1, 3);
+        assert!(between.judge().is_some());
     }
 }

@@ -2,15 +2,36 @@
 
 use replication::{AckMode, DiskError, DiskState, Verb};
 
-use crate::{scenario::Kind, world::World};
+use crate::{
+    scenario::{Class, Kind},
+    verdict::Promise,
+    world::{World, id},
+};
 
 /// Strikes the cluster.
 #[derive(Debug)]
 pub(crate) struct Nemesis;
 
+/// A disk that does not work as it should.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Impaired {
+    node: usize,
+    volume: usize,
+    since: u64,
+    /// How many writes had been acknowledged by then.
+    acknowledged: u64,
+    frozen: bool,
+}
+
 impl Nemesis {
     /// Does one thing, which the scenario allows.
     pub(crate) fn strike(world: &mut World) {
+        match world.scenario.class {
+            Class::Disks => return Self::strike_disks(world),
+            Class::PowerCut if world.random.chance(60) => return,
+            Class::Operators if world.random.chance(50) => return Self::strike_as_operator(world),
+            _ => {}
+        }
         world.faults += 1;
         let node = world.random.index(world.nodes.len());
         match world.random.below(16) {
@@ -31,6 +52,9 @@ impl Nemesis {
             13 => Self::stop(world, node),
             14 => Self::operate(world, node),
             _ => Self::break_disk(world, node),
+        }
+        if !matches!(world.scenario.class, Class::Base | Class::PowerCut) {
+            world.turns += 1;
         }
         Self::restart_sometimes(world);
     }
@@ -66,9 +90,7 @@ impl Nemesis {
 
     fn restart(world: &mut World) {
         for node in 0..world.nodes.len() {
-            if let Some(disk) = world.nodes[node].disk.as_mut() {
-                disk.broken = None;
-            }
+            world.mend(node);
             world.start(node);
         }
     }
@@ -103,12 +125,137 @@ impl Nemesis {
     fn break_disk(world: &mut World, node: usize) {
         // The last good replica's errors are the initiator's: not here.
         let others =
-            (0..world.nodes.len()).filter(|&other| other != node && world.nodes[other].disk.is_some());
+            (0..world.nodes.len()).filter(|&other| other != node && !world.nodes[other].disks.is_empty());
         let safe = others.into_iter().all(|other| Self::is_good(world, other));
         if world.scenario.disk_errors && safe && world.scenario.kind == Kind::Three {
             world.note(|| format!("{node} disk breaks"));
-            if let Some(disk) = world.nodes[node].disk.as_mut() {
+            let volumes = world.nodes[node].disks.len();
+            let volume = if volumes > 1 { world.random.index(volumes) } else { 0 };
+            if let Some(disk) = world.nodes[node].disks.get_mut(volume) {
                 disk.broken = Some(DiskError::Io { errno: 5 });
+            }
+        }
+    }
+
+    /// Uses a verb that the other strikes do not use, or replaces a disk.
+    fn strike_as_operator(world: &mut World) {
+        world.turns += 1;
+        let node = world.random.index(world.nodes.len());
+        let peer = Some(id(world.random.index(world.nodes.len())));
+        let free = world.scenario.pinned().is_none();
+        let good = world.nodes[node].disks.is_empty() || world.devices(node) == [DiskState::UpToDate];
+        let verb = match world.random.below(10) {
+            0..=1 => Verb::Disconnect { peer },
+            2..=3 => Verb::Connect { peer, discard_my_data: false },
+            // Data that did not diverge is not given up.
+            4 => Verb::Connect { peer, discard_my_data: true },
+            5 if free => Verb::Secondary { force: world.random.chance(50) },
+            // Where nothing stands against it, force changes nothing.
+            6 if free => Verb::Primary { force: good && world.random.chance(50) },
+            7..=8 if world.scenario.mode_changes => {
+                let mode = match world.scenario.kind {
+                    Kind::Pair if world.random.chance(30) => AckMode::A,
+                    _ if world.random.chance(50) => AckMode::B,
+                    _ => AckMode::C,
+                };
+                Verb::Protocol { peer: peer.filter(|_| world.random.chance(50)), mode }
+            }
+            9 => return Self::replace_disk(world, node),
+            _ => return Self::stop(world, node),
+        };
+        world.ask(node, verb);
+        Self::restart_sometimes(world);
+    }
+
+    /// A node comes back without what its disk held.
+    fn replace_disk(world: &mut World, node: usize) {
+        let all = (0..world.nodes.len()).all(|node| {
+            let disks = &world.nodes[node].disks;
+            Self::is_good(world, node) || disks.is_empty() && world.nodes[node].core.is_some()
+        });
+        if !all || world.nodes[node].disks.is_empty() {
+            return;
+        }
+        world.faults += 1;
+        world.take_down(node, false);
+        world.note(|| format!("{node} gets a fresh disk"));
+        let target = &mut world.nodes[node];
+        for (disk, volume) in target.disks.iter_mut().zip(&target.config.volumes) {
+            *disk = crate::disk::Disk::new(volume.size, replication::metadata_len(volume));
+        }
+        world.history.forget_flushes_of(node);
+    }
+
+    /// One disk at a time fails, is full or freezes, while all others are good.
+    fn strike_disks(world: &mut World) {
+        if let Some(impaired) = world.impaired {
+            if world.random.chance(30) {
+                Self::repair(world, impaired);
+            }
+            return;
+        }
+        for node in 0..world.nodes.len() {
+            if world.is_detached(node) {
+                world.take_down(node, false);
+            }
+            world.start(node);
+        }
+        let node = world.random.index(world.nodes.len());
+        if !world.is_whole() || world.nodes[node].disks.is_empty() {
+            return;
+        }
+        world.faults += 1;
+        world.turns += 1;
+        let volume = world.random.index(world.nodes[node].disks.len());
+        let disk = &mut world.nodes[node].disks[volume];
+        let kind = match world.random.below(4) {
+            0 => {
+                disk.broken = Some(DiskError::Io { errno: 5 });
+                "fails"
+            }
+            1 => {
+                disk.broken = Some(DiskError::NoSpace);
+                "is full"
+            }
+            _ => {
+                disk.frozen = true;
+                "freezes"
+            }
+        };
+        let frozen = disk.frozen;
+        world.note(|| format!("disk {volume} of node {node} {kind}"));
+        let acknowledged = world.history.acknowledged;
+        world.impaired = Some(Impaired { node, volume, since: world.now, acknowledged, frozen });
+    }
+
+    fn repair(world: &mut World, impaired: Impaired) {
+        let Impaired { node, volume, since, acknowledged, frozen } = impaired;
+        let long = world.now > since + 500_000;
+        if !frozen && long && world.history.acknowledged == acknowledged {
+            let what = format!("disk {volume} of node {node} failed, and nobody can write any more");
+            return world.breaks(Promise::P12, what);
+        }
+        world.impaired = None;
+        world.note(|| format!("disk {volume} of node {node} works again"));
+        if frozen && world.random.chance(30) {
+            // It did not wait for that.
+            world.take_down(node, false);
+        }
+        world.mend(node);
+        if world.is_detached(node) {
+            world.take_down(node, false);
+        }
+        world.start(node);
+    }
+}
+
+impl World {
+    /// The disks of a node work again.
+    pub(crate) fn mend(&mut self, node: usize) {
+        for volume in 0..self.nodes[node].disks.len() {
+            self.nodes[node].disks[volume].broken = None;
+            if self.nodes[node].disks[volume].frozen {
+                self.thaw(node, volume);
             }
         }
     }

@@ -10,7 +10,9 @@ use replication::{
 use crate::{
     disk::{Disk, Pending},
     history::{Access, Operation},
-    world::World,
+    scenario::VOLUME_SECTORS,
+    verdict::Promise,
+    world::{Event, World},
 };
 
 #[derive(Debug)]
@@ -18,8 +20,10 @@ pub(crate) struct Node {
     pub(crate) config: ResourceConfig,
     pub(crate) core: Option<Resource>,
     pub(crate) incarnation: u64,
-    pub(crate) disk: Option<Disk>,
-    pub(crate) pending: BTreeMap<u64, Pending>,
+    /// A disk for each volume; none on a diskless node.
+    pub(crate) disks: Vec<Disk>,
+    /// What the disks work on, and of which volume it is.
+    pub(crate) pending: BTreeMap<u64, (usize, Pending)>,
     pub(crate) wanted: Vec<NodeId>,
     pub(crate) sessions: u32,
     pub(crate) stopping: bool,
@@ -27,13 +31,16 @@ pub(crate) struct Node {
 
 impl World {
     pub(crate) fn adopt(&mut self, node: usize) {
-        let first = self.values + 1;
-        let Some(disk) = self.nodes[node].disk.as_mut() else { return };
-        disk.adopt(first);
-        for (sector, value) in disk.values().enumerate() {
-            self.values = value;
-            let access = Access::Write(value);
-            self.history.add(sector, Operation { access, start: 0, end: 0, done: true });
+        for volume in 0..self.nodes[node].disks.len() {
+            let first = self.values + 1;
+            let disk = &mut self.nodes[node].disks[volume];
+            disk.adopt(first);
+            for (sector, value) in disk.values().enumerate() {
+                self.values = value;
+                let access = Access::Write(value);
+                let sector = volume * VOLUME_SECTORS + sector;
+                self.history.add(sector, Operation { access, start: 0, end: 0, done: true });
+            }
         }
     }
 
@@ -41,13 +48,26 @@ impl World {
         if self.nodes[node].incarnation != incarnation {
             return;
         }
-        let (Some(pending), Some(disk)) =
-            (self.nodes[node].pending.remove(&op), self.nodes[node].disk.as_mut())
-        else {
-            return;
-        };
+        let target = &mut self.nodes[node];
+        let Some(&(volume, _)) = target.pending.get(&op) else { return };
+        let disk = &mut target.disks[volume];
+        if disk.frozen {
+            return disk.kept.push(op);
+        }
+        let Some((_, pending)) = target.pending.remove(&op) else { return };
         let result: Result<DiskAnswer, DiskError> = disk.end(pending);
         self.step(node, Input::Disk { op: DiskOp(op), result });
+    }
+
+    /// A frozen disk goes on.
+    pub(crate) fn thaw(&mut self, node: usize, volume: usize) {
+        let incarnation = self.nodes[node].incarnation;
+        let disk = &mut self.nodes[node].disks[volume];
+        disk.frozen = false;
+        for op in std::mem::take(&mut disk.kept) {
+            let delay = self.random.between(20, 600);
+            self.after(delay, Event::Disk { node, incarnation, op });
+        }
     }
 
     /// Starts a node that is down.
@@ -60,19 +80,19 @@ impl World {
         let target = &mut self.nodes[node];
         target.incarnation += 1;
         target.stopping = false;
-        let found = target.disk.as_ref().map(|disk| {
+        let found = (0..).zip(&target.disks).map(|(volume, disk)| {
             let found = match (disk.fresh, disk.adopted) {
                 (true, false) => Found::Fresh,
                 (true, true) => Found::Adopted,
                 (false, _) => Found::Metadata(disk.metadata()),
             };
-            (VolumeNumber(0), found)
+            (VolumeNumber(volume), found)
         });
         let mut effects = Vec::new();
         let config = target.config.clone();
-        match Resource::new(config, found.into_iter().collect(), entropy, now, &mut effects) {
+        match Resource::new(config, found.collect(), entropy, now, &mut effects) {
             Ok(core) => target.core = Some(core),
-            Err(error) => panic!("node {node} does not start: {error}"),
+            Err(error) => return self.breaks(Promise::P10, format!("node {node} does not start: {error}")),
         }
         self.note(|| format!("{node} starts"));
         for effect in effects {
@@ -90,13 +110,17 @@ impl World {
         target.incarnation += 1;
         target.wanted.clear();
         let pending = std::mem::take(&mut target.pending);
-        if let Some(disk) = target.disk.as_mut() {
-            for pending in pending.into_values() {
-                disk.abandon(pending, &mut self.random);
-            }
+        for (volume, pending) in pending.into_values() {
+            target.disks[volume].abandon(pending, &mut self.random);
+        }
+        for disk in &mut target.disks {
+            disk.kept.clear();
             if power {
                 disk.cut_power(&mut self.random);
             }
+        }
+        if power {
+            self.held_to_its_flushes(node);
         }
         let links: Vec<_> = self.links.iter().map(|(&id, link)| (id, link.ends)).collect();
         for (link, ends) in links {
@@ -111,9 +135,20 @@ impl World {
         self.links.retain(|_, link| link.open != [false; 2]);
     }
 
-    pub(crate) fn device(&self, node: usize) -> Option<DiskState> {
-        let status = self.nodes[node].core.as_ref()?.status();
-        status.devices.first().map(|device| device.disk_state)
+    /// The states of a node's replicas, where it is up.
+    pub(crate) fn devices(&self, node: usize) -> Vec<DiskState> {
+        let status = self.nodes[node].core.as_ref().map(Resource::status);
+        status.map_or_else(Vec::new, |status| status.devices.iter().map(|device| device.disk_state).collect())
+    }
+
+    /// Whether a disk of the node was given up.
+    pub(crate) fn is_detached(&self, node: usize) -> bool {
+        !self.nodes[node].disks.is_empty() && self.devices(node).contains(&DiskState::Diskless)
+    }
+
+    /// What the disks of a node hold, one volume after the other.
+    pub(crate) fn image(&self, node: usize) -> Vec<u64> {
+        self.nodes[node].disks.iter().flat_map(Disk::values).collect()
     }
 
     pub(crate) fn statuses(&self) -> Vec<String> {
@@ -123,13 +158,13 @@ impl World {
 
 impl Node {
     pub(crate) fn new(config: ResourceConfig) -> Self {
-        let volume = &config.volumes[0];
-        let disk = volume.disks.contains(config.node).then(|| Disk::new(volume.size, metadata_len(volume)));
+        let mine = config.volumes.iter().filter(|volume| volume.disks.contains(config.node));
+        let disks = mine.map(|volume| Disk::new(volume.size, metadata_len(volume))).collect();
         Self {
             config,
             core: None,
             incarnation: 0,
-            disk,
+            disks,
             pending: BTreeMap::new(),
             wanted: Vec::new(),
             sessions: 0,
@@ -137,14 +172,11 @@ impl Node {
         }
     }
 
+    /// A picture of the node for a message.
     pub(crate) fn status(&self) -> String {
         let Some(status) = self.core.as_ref().map(Resource::status) else { return "down".to_owned() };
-        let device = &status.devices[0];
-        let connections: Vec<String> = status
-            .connections
-            .iter()
-            .map(|connection| {
-                let peer = &connection.peer_devices[0];
+        let connections = status.connections.iter().flat_map(|connection| {
+            connection.peer_devices.iter().map(|peer| {
                 format!(
                     "{}: {} {} {} {} dirty {}",
                     connection.peer.0,
@@ -155,16 +187,18 @@ impl Node {
                     peer.out_of_sync
                 )
             })
-            .collect();
-        format!(
-            "{} {} quorum {} suspended {} generation {:x} pending {}/{} {connections:?}",
-            status.role,
-            device.disk_state,
-            device.quorum,
-            status.suspended,
-            device.generation,
-            device.upper_pending,
-            device.lower_pending,
-        )
+        });
+        let devices = status.devices.iter().map(|device| {
+            format!(
+                "{} quorum {} generation {:x} pending {}/{}",
+                device.disk_state,
+                device.quorum,
+                device.generation,
+                device.upper_pending,
+                device.lower_pending
+            )
+        });
+        let (devices, connections): (Vec<_>, Vec<_>) = (devices.collect(), connections.collect());
+        format!("{} suspended {} {devices:?} {connections:?}", status.role, status.suspended)
     }
 }

@@ -20,12 +20,64 @@ pub enum Kind {
     Pair,
     /// Two replicas with quorum; a diskless node is the only Primary.
     DisklessPrimary,
+    /// Two replicas without quorum; operators make either of them Primary, or both, once they are apart.
+    Apart,
+}
+
+/// What a run is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Crashes, partitions, broken links, a failing disk, an operator here and there.
+    Base,
+    /// All power fails right after an acknowledged flush.
+    PowerCut,
+    /// Both of two nodes are promoted while they are apart.
+    SplitBrain,
+    /// One disk fails, is full or freezes while all others are good, the Primary's own included.
+    Disks,
+    /// Several volumes in one resource, with read-modify-writes and zeros that overlap.
+    Volumes,
+    /// Operators use every verb, and nodes stop cleanly or come back with a fresh disk.
+    Operators,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: &[Self] =
+        &[Self::Base, Self::PowerCut, Self::SplitBrain, Self::Disks, Self::Volumes, Self::Operators];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::PowerCut => "power-cut",
+            Self::SplitBrain => "split-brain",
+            Self::Disks => "disks",
+            Self::Volumes => "volumes",
+            Self::Operators => "operators",
+        }
+    }
+
+    /// The source of chance of a seed: each class has its own.
+    #[must_use]
+    pub const fn random(self, seed: u64) -> Random {
+        Random::new(seed ^ (self as u64) << 56)
+    }
 }
 
 /// A cluster and its dangers.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each danger is there or not")]
 pub struct Scenario {
+    /// What it is about.
+    pub class: Class,
+    /// How many volumes.
+    pub volumes: usize,
+    /// Whether initiators use every command.
+    pub rich: bool,
+    /// Of a hundred commands, how many are flushes.
+    pub flushes: u64,
     /// What kind.
     pub kind: Kind,
     /// The mode of every connection at the start.
@@ -45,8 +97,35 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The scenario of a seed.
-    pub fn new(random: &mut Random) -> Self {
+    /// The scenario of a class that this chance makes.
+    pub fn new(class: Class, random: &mut Random) -> Self {
+        let base = Self::base(random);
+        let strict = Self { mode: AckMode::C, mode_changes: false, blackout: false, ..base.clone() };
+        match class {
+            Class::Base => base,
+            Class::PowerCut => {
+                Self { class, power_cuts: true, disk_errors: false, rich: true, flushes: 20, ..strict }
+            }
+            Class::SplitBrain => {
+                let kind = Kind::Apart;
+                Self { class, kind, power_cuts: false, disk_errors: false, clients: 2, ..strict }
+            }
+            Class::Disks => {
+                let volumes = random.index(2) + 1;
+                Self { class, volumes, power_cuts: false, disk_errors: false, rich: true, ..strict }
+            }
+            Class::Volumes => {
+                let volumes = random.index(2) + 2;
+                Self { class, volumes, rich: true, clients: 4, ..base }
+            }
+            Class::Operators => {
+                let mode_changes = base.kind == Kind::Three && !base.power_cuts;
+                Self { class, mode_changes: base.mode_changes || mode_changes, disk_errors: false, ..base }
+            }
+        }
+    }
+
+    fn base(random: &mut Random) -> Self {
         let kind = match random.below(8) {
             0..=2 => Kind::Three,
             3..=4 => Kind::Tiebreaker,
@@ -59,6 +138,10 @@ impl Scenario {
             _ => AckMode::C,
         };
         Self {
+            class: Class::Base,
+            volumes: 1,
+            rich: false,
+            flushes: 8,
             kind,
             mode,
             mode_changes: kind == Kind::Pair && random.chance(50),
@@ -78,7 +161,7 @@ impl Scenario {
     #[must_use]
     pub const fn nodes(&self) -> usize {
         match self.kind {
-            Kind::Pair => 2,
+            Kind::Pair | Kind::Apart => 2,
             _ => 3,
         }
     }
@@ -114,14 +197,16 @@ impl Scenario {
             peers: peers
                 .map(|peer| PeerConfig { node: id(peer), name: format!("node{peer}"), protocol: self.mode })
                 .collect(),
-            volumes: vec![VolumeConfig {
-                number: VolumeNumber(0),
-                size: VOLUME_SIZE,
-                block_size: 512,
-                disks: self.disks(),
-            }],
-            auto_promote: self.pinned().is_none(),
-            quorum: if self.kind == Kind::Pair { Quorum::Off } else { Quorum::Majority },
+            volumes: (0..u16::try_from(self.volumes).unwrap_or_default())
+                .map(|number| VolumeConfig {
+                    number: VolumeNumber(number),
+                    size: VOLUME_SIZE,
+                    block_size: 512,
+                    disks: self.disks(),
+                })
+                .collect(),
+            auto_promote: self.pinned().is_none() && self.kind != Kind::Apart,
+            quorum: if self.nodes() == 2 { Quorum::Off } else { Quorum::Majority },
             read_balancing: self.balancing,
             peer_timeout: PEER_TIMEOUT,
             promotion_timeout: Duration::from_millis(200),
@@ -129,7 +214,8 @@ impl Scenario {
     }
 }
 
-/// The size of the volume, in bytes: small, so that commands meet.
+/// The size of a volume, in bytes and in sectors: small, so that commands meet.
 pub(crate) const VOLUME_SIZE: u64 = 40 * 4096;
+pub(crate) const VOLUME_SECTORS: usize = 320;
 /// Within this time both ends know that a link broke.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_millis(60);

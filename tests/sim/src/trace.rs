@@ -31,12 +31,7 @@ pub(crate) fn brief_request(pending: &Pending) -> String {
 }
 
 pub(crate) fn brief_command(request: &Request) -> String {
-    let verb = match (request.extent, request.read) {
-        (None, _) => "flush",
-        (_, true) => "read",
-        _ => "write",
-    };
-    format!("{verb} {:?} {:?}", request.extent, request.values.first())
+    format!("{:?} {} {} {:?}", request.verb, request.volume, request.extent, request.values.first())
 }
 
 pub(crate) fn brief_status(status: &Status) -> String {

@@ -6,18 +6,18 @@ use std::{
     time::Duration,
 };
 
-use replication::{Effect, Input, Instant, LinkId, NodeId, OperatorRequest, Packet, Verb};
+use replication::{Effect, Input, Instant, LinkId, NodeId, OperatorRequest, Packet, Role, Verb};
 
 use crate::{
     client::Client,
-    disk::SECTOR,
     history::History,
-    nemesis::Nemesis,
+    nemesis::{Impaired, Nemesis},
     network::Link,
     node::Node,
     random::Random,
-    scenario::{Scenario, VOLUME_SIZE},
+    scenario::{Class, Scenario, VOLUME_SECTORS},
     trace::{brief, brief_request},
+    verdict::{Broken, Promise},
 };
 
 /// One cluster and everything around it.
@@ -38,11 +38,22 @@ pub struct World {
     pub(crate) values: u64,
     pub(crate) commands: u64,
     pub(crate) history: History,
+    /// What happens at the second of two nodes that are apart.
+    pub(crate) other_history: Option<History>,
+    pub(crate) flushes: u64,
+    pub(crate) turns: u64,
     pub(crate) faults: u64,
     /// Since when a node that lost power has not caught up: a second failure then is more than is promised.
     pub(crate) recovering: bool,
     pub(crate) quiet: bool,
     pub(crate) draining: bool,
+    /// Whether more failed than writes that were not flushed survive.
+    pub(crate) dark: bool,
+    /// Whether all power has to fail now.
+    pub(crate) cut_due: bool,
+    pub(crate) impaired: Option<Impaired>,
+    /// The first promise that was broken.
+    pub(crate) broken: Option<Broken>,
     pub(crate) trace: bool,
     pub(crate) effects: Vec<Effect>,
 }
@@ -63,11 +74,11 @@ pub(crate) enum Event {
 }
 
 impl World {
-    /// The cluster of a seed, before it starts.
+    /// The cluster of a seed in a class, before it starts.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let scenario = Scenario::new(&mut random);
+    pub fn new(class: Class, seed: u64) -> Self {
+        let mut random = class.random(seed);
+        let scenario = Scenario::new(class, &mut random);
         let nodes = (0..scenario.nodes()).map(|node| Node::new(scenario.config(node))).collect();
         let clients = (0..scenario.clients).map(|_| Client::default()).collect();
         let mut world = Self {
@@ -82,11 +93,18 @@ impl World {
             clients,
             values: 0,
             commands: 0,
-            history: History::new(usize::try_from(VOLUME_SIZE / SECTOR).unwrap_or_default()),
+            history: History::new(VOLUME_SECTORS * scenario.volumes),
             faults: 0,
             recovering: false,
             quiet: false,
             draining: false,
+            dark: false,
+            cut_due: false,
+            impaired: None,
+            broken: None,
+            other_history: None,
+            flushes: 0,
+            turns: 0,
             trace: std::env::var_os("SIM_TRACE").is_some(),
             effects: Vec::new(),
             scenario,
@@ -102,6 +120,12 @@ impl World {
         world.after(1_000, Event::Dial);
         world.after(150_000, Event::Nemesis);
         world
+    }
+
+    /// Faults begin again.
+    pub(crate) fn resume_nemesis(&mut self) {
+        let next = self.random.between(20_000, 250_000);
+        self.after(next, Event::Nemesis);
     }
 
     pub(crate) fn after(&mut self, delay: u64, event: Event) {
@@ -121,12 +145,22 @@ impl World {
         }
     }
 
-    /// Lets time pass.
+    /// A promise is broken: the run ends.
+    pub(crate) fn breaks(&mut self, promise: Promise, what: impl Into<String>) {
+        let broken = Broken::new(promise, what);
+        self.note(|| broken.to_string());
+        self.broken.get_or_insert(broken);
+    }
+
+    /// Lets time pass, until all power has to fail or a promise is broken.
     pub(crate) fn play(&mut self, micros: u64) {
         let until = self.now + micros;
         while let Some(&Reverse((time, serial))) = self.queue.peek() {
             if time > until {
                 break;
+            }
+            if self.cut_due || self.broken.is_some() {
+                return;
             }
             self.queue.pop();
             self.now = time;
@@ -171,8 +205,7 @@ impl World {
             Event::Nemesis => {
                 if !self.quiet {
                     Nemesis::strike(self);
-                    let next = self.random.between(20_000, 250_000);
-                    self.after(next, Event::Nemesis);
+                    self.resume_nemesis();
                 }
             }
             Event::Start(node) => self.start(node),
@@ -199,11 +232,12 @@ impl World {
     pub(crate) fn carry_out(&mut self, node: usize, effect: Effect) {
         let incarnation = self.nodes[node].incarnation;
         match effect {
-            Effect::Disk { op, request, .. } => {
-                let Some(disk) = &self.nodes[node].disk else { return };
+            Effect::Disk { volume, op, request } => {
+                let volume = usize::from(volume.0);
+                let Some(disk) = self.nodes[node].disks.get(volume) else { return };
                 let pending = disk.begin(request);
                 self.note(|| format!("{node} disk {} {}", op.0, brief_request(&pending)));
-                self.nodes[node].pending.insert(op.0, pending);
+                self.nodes[node].pending.insert(op.0, (volume, pending));
                 let delay = if self.random.chance(5) { 8_000 } else { 600 };
                 let delay = self.random.between(20, delay);
                 self.after(delay, Event::Disk { node, incarnation, op: op.0 });
@@ -224,7 +258,12 @@ impl World {
             Effect::Reply { request, result } => {
                 self.note(|| format!("{node} reply {}: {result:?}", request.0));
             }
-            Effect::Event(event) => self.note(|| format!("{node} {event:?}")),
+            Effect::Event(event) => {
+                self.note(|| format!("{node} {event:?}"));
+                if event == replication::Event::Role(Role::Primary) {
+                    self.promoted(node);
+                }
+            }
             Effect::WakeAt(at) => {
                 let at = u64::try_from(at.0.as_micros()).unwrap_or(u64::MAX).max(self.now);
                 self.at(at, Event::Wake { node, incarnation });
