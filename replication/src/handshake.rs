@@ -178,7 +178,9 @@ impl Resource {
             self.part(peer, Farewell::Diverged, "the data diverged: split brain");
             return;
         }
-        self.peers[peer].discards = false;
+        // An operator's word to give up what is here holds until what replaces it is here.
+        self.peers[peer].discards &=
+            pairs.iter().any(|pair| pair.plan == Plan::SyncTarget(crate::Scope::Full));
         if yielded && self.role == Role::Primary && reign <= theirs {
             // Its order goes on above what the peer saw without it.
             self.go_on_behind(theirs);

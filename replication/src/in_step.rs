@@ -65,6 +65,7 @@ impl Resource {
         target.known = current;
         target.crashed = false;
         target.resync = None;
+        self.peers[source].discards = false;
         if let Some(link) = self.peers[source].link.as_mut() {
             link.pairs[volume].plan = Plan::InStep;
         }

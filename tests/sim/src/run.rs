@@ -83,6 +83,11 @@ impl World {
             self.quiet = true;
             self.draining = true;
             self.blocked.clear();
+            for client in 0..self.clients.len() {
+                if let Some(id) = self.clients[client].busy.as_ref().map(|busy| busy.id) {
+                    self.give_up(client, id);
+                }
+            }
             self.black_out()?;
             self.judge_before_the_cut()?;
             self.go_on_from_here();
@@ -100,9 +105,6 @@ impl World {
 
     /// Initiators begin anew, with what the disks hold now.
     pub(crate) fn go_on_from_here(&mut self) {
-        for client in 0..self.clients.len() {
-            self.clients[client].busy = None;
-        }
         let image = self.image(0);
         self.history.rebase(&image, self.now);
         (self.draining, self.dark, self.quiet, self.recovering) = (false, false, false, false);
