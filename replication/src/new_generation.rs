@@ -112,13 +112,18 @@ impl Resource {
             if !target.quorum || target.generation.is_some() || !self.has_data(volume) {
                 continue;
             }
-            let data = |change: &Change| change.volume == volume && matches!(change.what, What::Data(_));
+            // A flush as well: what it makes stable here, the absent ones may lose with their power.
+            let waits = |change: &Change| {
+                change.volume == volume
+                    && (matches!(change.what, What::Data(_))
+                        || change.what == What::Flush && target.was_written())
+            };
             let back = NodeSet(target.uneven.0 & !self.absent(volume).0);
             if !back.is_empty() {
                 // It is met again before the others know what it lacks.
                 self.tell_generation(volume, target.known, back);
             } else if self.needs_generation(volume)
-                && (!target.uneven.is_empty() || self.changes.iter().any(|(_, change)| data(change)))
+                && (!target.uneven.is_empty() || self.changes.iter().any(|(_, change)| waits(change)))
             {
                 self.start_generation(volume);
             }

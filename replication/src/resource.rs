@@ -439,6 +439,11 @@ impl Volume {
         Extent::new(0, self.config.size)
     }
 
+    /// Whether a generation began, as it does with the first write.
+    pub(crate) const fn was_written(&self) -> bool {
+        self.known.0 > DAY_ZERO.0
+    }
+
     pub(crate) fn bitmap(&mut self, node: NodeId) -> Option<&mut Bitmap> {
         self.bitmaps.iter_mut().find(|(owner, _)| *owner == node).map(|(_, bitmap)| bitmap)
     }

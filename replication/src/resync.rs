@@ -80,8 +80,15 @@ impl Resource {
     }
 
     fn start_resync(&mut self, volume: usize, source: usize) {
-        let total = self.volumes[volume].dirty(self.peers[source].node);
+        let node = self.peers[source].node;
         let target = &mut self.volumes[volume];
+        if target.dirty(node) == 0
+            && let Some(bitmap) = target.bitmap(node)
+        {
+            // One block is asked for all the same: only the source's answer says that the Primary counts this node in.
+            bitmap.set(Extent::new(0, BLOCK));
+        }
+        let total = target.dirty(node);
         target.resync =
             Some(Resync { source, runs: Vec::new(), cursor: 0, finishing: false, started: self.now, total });
         if let Some(disk) = target.disk.as_mut() {

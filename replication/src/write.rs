@@ -360,7 +360,7 @@ impl Resource {
         let change = &self.changes[key];
         let target = &self.volumes[change.volume];
         let settled = target.generation.is_none() && !self.needs_generation(change.volume);
-        target.quorum && (settled || change.what == What::Flush)
+        target.quorum && (settled || change.what == What::Flush && !target.was_written())
     }
 
     fn find_change(&self, sequence: Sequence) -> Option<usize> {

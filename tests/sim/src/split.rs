@@ -60,7 +60,7 @@ impl World {
     /// Everyone finishes, and what was done so far is judged.
     fn pause(&mut self) -> Result<(), Broken> {
         self.draining = true;
-        self.play(1_000_000);
+        self.play(950_000);
         self.sound()?;
         if self.clients.iter().any(|client| client.busy.is_some()) {
             return Err(Broken::new(Promise::P11, format!("commands wait: {:#?}", self.statuses())));
@@ -102,6 +102,8 @@ impl World {
                     break;
                 }
             }
+            let more = self.random.between(20_000, 300_000);
+            self.play(more);
         }
         self.crash_sometimes()?;
         self.pause()
