@@ -15,7 +15,6 @@ use std::{
     slice,
 };
 
-use block::Payload;
 use bytes::Bytes;
 
 /// Aligned memory with one owner, of which the first bytes are filled.
@@ -45,15 +44,6 @@ impl Buffer {
         let mut buffer = Self::with_room(len);
         buffer.filled = len;
         buffer.fill(0);
-        buffer
-    }
-
-    /// A buffer filled with a copy of the payload.
-    #[must_use]
-    pub fn copy_of(payload: &Payload) -> Self {
-        let mut buffer = Self::with_room(payload.len());
-        buffer.filled = payload.len();
-        payload.copy_to(&mut buffer);
         buffer
     }
 
@@ -287,10 +277,8 @@ mod tests {
     #[test]
     fn shares_end_anywhere() {
         keep_on_this_thread();
-        let mut payload = Payload::new();
-        payload.push(Bytes::from_static(b"one "));
-        payload.push(Bytes::from_static(b"two"));
-        let buffer = Buffer::copy_of(&payload);
+        let mut buffer = Buffer::zeroed(7);
+        buffer.copy_from_slice(b"one two");
         let start = buffer.start().cast_const();
         let shared = buffer.into_bytes();
         assert_eq!(shared.as_ptr(), start);

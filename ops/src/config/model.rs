@@ -226,12 +226,6 @@ impl Config {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// The node of this id.
-    #[must_use]
-    pub fn node_of(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.id == id)
-    }
-
     /// The resource of this name.
     #[must_use]
     pub fn resource(&self, name: &str) -> Option<&Resource> {
@@ -258,12 +252,6 @@ impl Node {
     #[must_use]
     pub fn iscsi_advertised(&self) -> &[Address] {
         if self.advertise.iscsi.is_empty() { &self.iscsi } else { &self.advertise.iscsi }
-    }
-
-    /// What the discovery log page tells.
-    #[must_use]
-    pub fn nvme_tcp_advertised(&self) -> &[Address] {
-        if self.advertise.nvme_tcp.is_empty() { &self.nvme_tcp } else { &self.advertise.nvme_tcp }
     }
 }
 

@@ -37,9 +37,12 @@ fn pdu(dice: &mut Dice, cmd_sn: u32) -> Pdu {
                 (WRITE, Direction::Both),
                 (READ, Direction::None),
             ][dice.roll(4) as usize];
-            let mut command = command(cdb(code, dice.roll(8), dice.roll(40)), direction, dice.roll(20_000));
-            (command.immediate, command.last) = (immediate, dice.chance(2));
-            (command.cmd_sn, command.task, command.lun, command.data) = (cmd_sn, task, lun, data);
+            let mut command = command(cdb(code, dice.roll(8), dice.roll(6)), direction, dice.roll(4_000));
+            (command.immediate, command.last) = (immediate, !dice.chance(4));
+            (command.cmd_sn, command.task, command.lun) = (cmd_sn, task, lun);
+            if direction == Direction::Write && data.len() <= 512 || dice.chance(8) {
+                command.data = data;
+            }
             command.attribute = [TaskAttribute::Simple, TaskAttribute::Ordered, TaskAttribute::HeadOfQueue]
                 [dice.roll(3) as usize];
             Pdu::ScsiCommand(command)
@@ -54,8 +57,8 @@ fn pdu(dice: &mut Dice, cmd_sn: u32) -> Pdu {
             offset: dice.roll(4) * 512,
             data,
         }),
-        8 => Pdu::ManagementRequest(management(dice, immediate, lun, task, cmd_sn)),
-        9 => Pdu::NopOut(NopOut {
+        8 if dice.chance(4) => Pdu::ManagementRequest(management(dice, immediate, lun, task, cmd_sn)),
+        8..=9 => Pdu::NopOut(NopOut {
             immediate,
             lun,
             task: (!dice.chance(3)).then_some(task),
@@ -85,6 +88,29 @@ fn pdu(dice: &mut Dice, cmd_sn: u32) -> Pdu {
         }),
         _ => Pdu::Snack(Snack { kind: 0, lun, task, transfer: 0, exp_stat_sn: 0, first: 0, count: 0 }),
     }
+}
+
+/// The Data-Outs that R2Ts among the PDUs of `output` ask for.
+fn asked_for(output: &[u8]) -> Vec<DataOut> {
+    let mut asked = Vec::new();
+    let mut at = 0;
+    while let Some(header) = output.get(at..at + 48) {
+        let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+        if header[0] == 0x31 {
+            asked.push(DataOut {
+                last: true,
+                lun: u64::from(number(8)) << 32 | u64::from(number(12)),
+                task: number(16),
+                transfer: Some(number(20)),
+                exp_stat_sn: 0,
+                data_sn: 0,
+                offset: number(40),
+                data: Bytes::from(vec![2; number(44) as usize]),
+            });
+        }
+        at += 48 + (number(4) as usize & 0x00ff_ffff).next_multiple_of(4);
+    }
+    asked
 }
 
 fn management(dice: &mut Dice, immediate: bool, lun: u64, task: u32, cmd_sn: u32) -> ManagementRequest {
@@ -120,10 +146,14 @@ fn whatever_comes_every_task_settles() {
         settings.offer.burst_max = 1024;
         let mut pair = Pair::log_in(settings, false);
         let mut held: Vec<Execute> = Vec::new();
+        let mut asked = Vec::new();
         let mut window = pair.connection.window.max();
         for step in 0..120 {
             let mut bytes = BytesMut::new();
-            put(&mut bytes, &pdu(&mut dice, pair.connection.window.expected()));
+            match asked.pop() {
+                Some(wanted) if dice.chance(2) => put(&mut bytes, &Pdu::DataOut(wanted)),
+                _ => put(&mut bytes, &pdu(&mut dice, pair.connection.window.expected())),
+            }
             if dice.chance(10) {
                 let at = dice.roll(48) as usize;
                 bytes[at] = dice.roll(256).to_le_bytes()[0];
@@ -154,7 +184,7 @@ fn whatever_comes_every_task_settles() {
             let max = pair.connection.window.max();
             assert!(max.wrapping_sub(window) < 1 << 31, "seed {seed}, step {step}: the window shrank");
             window = max;
-            drain(pair.connection.output());
+            asked.extend(asked_for(&drain(pair.connection.output())));
         }
         let mut effects = Vec::new();
         pair.connection.end(&mut effects);
@@ -164,5 +194,5 @@ fn whatever_comes_every_task_settles() {
         assert!(!effects.iter().any(|effect| matches!(effect, Effect::Execute(_))), "seed {seed}");
         assert_eq!(pair.connection.tasks(), 0, "seed {seed}");
     }
-    assert!(executed > 4_000, "only {executed} tasks were executed");
+    assert!(executed > 10_000, "only {executed} tasks");
 }
