@@ -1,7 +1,8 @@
 //! Three nodes as real processes on loopback: what was written through one is on the other, whatever happens.
 //!
-//! Promises P1, P4, P7 and P11 of docs/promises.md, seen from outside.
+//! Promises P1, P3, P4, P5, P7, P9, P10, P11 and P14 of docs/promises.md, seen from outside.
 
+mod chaos;
 mod cluster;
 mod modes;
 mod outages;

@@ -1,4 +1,5 @@
-//! Three nodes on loopback, each its own process: alpha and bravo with a disk, charlie without.
+//! Three nodes on loopback, each its own process: alpha and bravo with a disk, charlie without or with one. The ways
+//! between them can be cut.
 
 use std::{
     fmt::Write as _,
@@ -11,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{port, process::Server, target::secret};
+use crate::{port, process::Server, proxy::Proxy, target::secret};
 
 /// The nodes in the order of their ids.
 pub const NODES: [&str; 3] = ["alpha", "bravo", "charlie"];
@@ -27,6 +28,23 @@ pub struct Cluster {
     binary: PathBuf,
     portals: [SocketAddr; 3],
     servers: [Option<Server>; 3],
+    /// From each node to each other one, where the ways can be cut.
+    ways: Vec<(usize, usize, Proxy)>,
+}
+
+/// What a cluster is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout<'a> {
+    /// The size of the volume.
+    pub size_bytes: u64,
+    /// The acknowledgement mode.
+    pub protocol: &'a str,
+    /// How many of the nodes have a disk.
+    pub disks: usize,
+    /// Whether the ways between nodes can be cut.
+    pub cuttable: bool,
+    /// More lines for the resource.
+    pub options: &'a str,
 }
 
 impl Cluster {
@@ -35,33 +53,58 @@ impl Cluster {
     /// # Errors
     /// When a node does not come up; the message holds its log.
     pub fn start(binary: &Path, dir: &Path, size_bytes: u64, protocol: &str) -> Result<Self> {
+        let layout = Layout { size_bytes, protocol, disks: 2, cuttable: false, options: "" };
+        Self::start_as(binary, dir, &layout)
+    }
+
+    /// Writes the configuration and starts all nodes.
+    ///
+    /// # Errors
+    /// When a node does not come up; the message holds its log.
+    pub fn start_as(binary: &Path, dir: &Path, layout: &Layout<'_>) -> Result<Self> {
         let [replication @ .., first, second, third] = port::free::<6>()?;
         let portals = [first, second, third];
-        let mut text = String::from("[cluster]\nname = \"loopback\"\nsecret-file = \"cluster.secret\"\n");
-        for (id, node) in NODES.iter().enumerate() {
-            write!(
-                text,
-                "\n[[node]]\nname = \"{node}\"\nid = {id}\nreplication = \"{}\"\niscsi = [\"{}\"]\nadmin = \"{}\"\n",
-                replication[id],
-                portals[id],
-                socket(dir, node).display()
-            )?;
-        }
-        write!(
-            text,
-            "\n[[resource]]\nname = \"{RESOURCE}\"\nprotocol = \"{protocol}\"\n\
-             \n[[resource.volume]]\nnumber = 0\nsize = {size_bytes}\nblock-size = 512\n\
-             disks = {{ alpha = \"alpha.img\", bravo = \"bravo.img\" }}\n\
-             \n[resource.export]\niqn = \"{IQN}\"\n"
-        )?;
         secret(&dir.join("cluster.secret"), "a secret that only this test knows")?;
-        fs::write(dir.join("evenkeel.toml"), text)?;
-        let mut cluster =
-            Self { dir: dir.to_owned(), binary: binary.to_owned(), portals, servers: [None, None, None] };
+        let mut ways = Vec::new();
+        for node in 0..NODES.len() {
+            // Each node has its own file, in which the others may stand behind a way that can be cut.
+            let mut seen = replication;
+            for (other, address) in seen.iter_mut().enumerate().filter(|&(other, _)| other != node) {
+                if layout.cuttable {
+                    let proxy = Proxy::start(*address)?;
+                    *address = proxy.address;
+                    ways.push((node, other, proxy));
+                }
+            }
+            fs::write(configuration(dir, node), text(dir, layout, seen, portals)?)?;
+        }
+        let mut cluster = Self {
+            dir: dir.to_owned(),
+            binary: binary.to_owned(),
+            portals,
+            servers: [None, None, None],
+            ways,
+        };
         for node in 0..NODES.len() {
             cluster.start_node(node)?;
         }
         Ok(cluster)
+    }
+
+    /// Holds whatever `from` sends to `to`, in a cluster whose ways can be cut.
+    pub fn cut(&self, from: usize, to: usize) {
+        for (dialler, listener, way) in &self.ways {
+            if (*dialler, *listener) == (from, to) {
+                way.hold(Some(true), None);
+            } else if (*dialler, *listener) == (to, from) {
+                way.hold(None, Some(true));
+            }
+        }
+    }
+
+    /// Lets everything through again.
+    pub fn heal(&self) {
+        self.ways.iter().for_each(|(.., way)| way.hold(Some(false), Some(false)));
     }
 
     /// Starts one node and waits until its portal accepts.
@@ -70,7 +113,7 @@ impl Cluster {
     /// When it does not come up.
     pub fn start_node(&mut self, node: usize) -> Result<()> {
         let mut command = Command::new(&self.binary);
-        command.args(["serve", "--config"]).arg(self.dir.join("evenkeel.toml")).args(["--node", NODES[node]]);
+        command.args(["serve", "--config"]).arg(configuration(&self.dir, node)).args(["--node", NODES[node]]);
         command.current_dir(&self.dir);
         let mut server = Server::start(command, &self.dir.join(format!("{}.log", NODES[node])))?;
         port::wait_open(self.portals[node], START_PATIENCE, || server.alive())?;
@@ -171,6 +214,41 @@ impl Cluster {
     pub fn status(&self, node: usize) -> Result<serde_json::Value> {
         Ok(serde_json::from_str(&self.evenkeel(node, &["status", "--json"])?)?)
     }
+}
+
+fn text(
+    dir: &Path,
+    layout: &Layout<'_>,
+    replication: [SocketAddr; 3],
+    portals: [SocketAddr; 3],
+) -> Result<String> {
+    let mut text = String::from("[cluster]\nname = \"loopback\"\nsecret-file = \"cluster.secret\"\n");
+    for (id, node) in NODES.iter().enumerate() {
+        write!(
+            text,
+            "\n[[node]]\nname = \"{node}\"\nid = {id}\nreplication = \"{}\"\niscsi = [\"{}\"]\nadmin = \"{}\"\n",
+            replication[id],
+            portals[id],
+            socket(dir, node).display()
+        )?;
+    }
+    let disks = NODES[..layout.disks].iter().map(|node| format!("{node} = \"{node}.img\""));
+    write!(
+        text,
+        "\n[[resource]]\nname = \"{RESOURCE}\"\nprotocol = \"{}\"\n{}\
+         \n[[resource.volume]]\nnumber = 0\nsize = {}\nblock-size = 512\n\
+         disks = {{ {} }}\n\
+         \n[resource.export]\niqn = \"{IQN}\"\n",
+        layout.protocol,
+        layout.options,
+        layout.size_bytes,
+        disks.collect::<Vec<_>>().join(", "),
+    )?;
+    Ok(text)
+}
+
+fn configuration(dir: &Path, node: usize) -> PathBuf {
+    dir.join(format!("{}.toml", NODES[node]))
 }
 
 fn socket(dir: &Path, node: &str) -> PathBuf {

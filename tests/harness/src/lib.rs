@@ -4,9 +4,12 @@
 //! Nothing here uses the product's own codecs, so a mistake in them cannot hide itself.
 
 pub mod cluster;
+pub mod host;
 pub mod image;
 pub mod load;
 pub mod port;
 pub mod process;
+pub mod proxy;
 pub mod raw;
+pub mod register;
 pub mod target;

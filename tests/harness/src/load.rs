@@ -143,7 +143,7 @@ impl Load {
     }
 }
 
-fn answer(session: &mut Session, r2t: &Pdu, task: &Task) -> Result<()> {
+pub(crate) fn answer(session: &mut Session, r2t: &Pdu, task: &Task) -> Result<()> {
     let (offset, len) = (usize::try_from(r2t.read_word(40))?, usize::try_from(r2t.read_word(44))?);
     let data = task.data.get(offset..offset + len).context("R2T beyond the write")?;
     for (sequence, chunk) in data.chunks(SEGMENT).enumerate() {
