@@ -66,7 +66,10 @@ impl Nemesis {
             return;
         }
         world.recovering = false;
-        let power = world.scenario.power_cuts && all_good && world.random.chance(50);
+        // Of two replicas both must be good: one may have gone on alone.
+        let three = world.scenario.kind == Kind::Three;
+        let safe = all_good && (three || Self::is_good(world, node));
+        let power = world.scenario.power_cuts && safe && world.random.chance(50);
         world.recovering = power;
         world.take_down(node, power);
     }
@@ -173,7 +176,10 @@ impl Nemesis {
             let disks = &world.nodes[node].disks;
             Self::is_good(world, node) || disks.is_empty() && world.nodes[node].core.is_some()
         });
-        if !all || world.nodes[node].disks.is_empty() {
+        // In mode A only one disk may have what was acknowledged.
+        let mode_a = world.scenario.kind == Kind::Pair
+            && (world.scenario.mode == AckMode::A || world.scenario.mode_changes);
+        if !all || mode_a || world.nodes[node].disks.is_empty() {
             return;
         }
         world.faults += 1;
