@@ -2,7 +2,10 @@
 
 use std::cmp::Ordering;
 
-use crate::{DiskState, Generation, Lineage, NodeId, NodeState, Role, Sequence, VolumeState};
+use crate::{
+    DiskState, Generation, Lineage, NodeId, NodeState, Role, Sequence, VolumeState,
+    sabotage::{Fault, planted},
+};
 
 /// The generation of data that nobody has written yet: the same for every fresh replica.
 pub(crate) const DAY_ZERO: Generation = Generation(1);
@@ -109,6 +112,22 @@ impl<'a> Side<'a> {
 
 /// Decides from both ends' states. The first row of the table that applies decides.
 pub(crate) fn decide(mine: &Side<'_>, theirs: &Side<'_>) -> Plan {
+    let plan = decide_by_rules(mine, theirs);
+    match plan {
+        Plan::SplitBrain if planted(Fault::MergeSplitBrain) && mine.merit() > theirs.merit() => {
+            Plan::SyncSource(FULL)
+        }
+        Plan::SplitBrain if planted(Fault::MergeSplitBrain) => Plan::SyncTarget(FULL),
+        Plan::SyncSource(FULL) | Plan::SyncTarget(FULL)
+            if planted(Fault::DiscardOther) && (mine.discards || theirs.discards) =>
+        {
+            plan.mirrored()
+        }
+        plan => plan,
+    }
+}
+
+fn decide_by_rules(mine: &Side<'_>, theirs: &Side<'_>) -> Plan {
     RULES.iter().find(|rule| (rule.applies)(mine, theirs)).map_or(Plan::Unrelated, |rule| rule.plan)
 }
 

@@ -197,7 +197,8 @@ impl Resource {
         for (volume, pair) in pairs.iter().enumerate() {
             let theirs = &mut state.volumes[volume];
             let target = &mut self.volumes[volume];
-            if target.lags_behind_known(theirs) || matches!(pair.plan, Plan::SyncSource(_)) {
+            let old = target.lags_behind_known(theirs) || matches!(pair.plan, Plan::SyncSource(_));
+            if old && !planted(Fault::TrustReturning) {
                 theirs.disk = theirs.disk.min(DiskState::Outdated);
             }
             if self.role == Role::Primary {
@@ -260,6 +261,7 @@ impl Resource {
             target.known_history.clone_from(&theirs.lineage.history);
         }
         if let Some(disk) = target.disk.as_mut().filter(|disk| disk.flags.consistent && !disk.flags.outdated)
+            && !planted(Fault::TrustReturning)
         {
             disk.flags.outdated = true;
             self.persist(volume, None);
@@ -294,7 +296,7 @@ impl Resource {
         }
         let node = self.peers[peer].node;
         for (target, theirs) in self.volumes.iter_mut().zip(&mut state.volumes) {
-            if target.lags_behind_known(theirs) {
+            if target.lags_behind_known(theirs) && !planted(Fault::TrustReturning) {
                 theirs.disk = theirs.disk.min(DiskState::Outdated);
             }
             target.learn_generation(node, theirs);

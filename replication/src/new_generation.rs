@@ -45,7 +45,8 @@ impl Resource {
         let key = self.log_change(volume, sequence, What::Generation { previous, missing: newly }, None);
         self.volumes[volume].generation = Some(key);
         for peer in 0..self.peers.len() {
-            if self.peers[peer].up().is_some() {
+            let told = self.changes[key].legs.is_empty() || !planted(Fault::UntoldGeneration);
+            if self.peers[peer].up().is_some() && told {
                 let leg = Leg { peer, mode: AckMode::C, progress: Progress::Queued, lost: false };
                 self.changes[key].legs.push(leg);
                 self.send(peer, Packet::NewGeneration { volume: number, sequence, current, missing });

@@ -268,7 +268,8 @@ impl Resource {
             self.detach(volume);
             self.answer(peer, link, sequence, false);
         } else {
-            self.flush_next(peer, link, sequence, volume + 1);
+            let rest = if planted(Fault::FlushOneVolume) { self.volumes.len() } else { volume + 1 };
+            self.flush_next(peer, link, sequence, rest);
         }
     }
 

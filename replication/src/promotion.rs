@@ -281,7 +281,9 @@ impl Resource {
         }
         self.announce();
         for (volume, id, command) in std::mem::take(&mut self.early) {
-            if refusal.is_some() {
+            if refusal.is_some() && planted(Fault::ReplayFenced) {
+                self.early.push((volume, id, command));
+            } else if refusal.is_some() {
                 self.complete(id, Status::Failed(Failure::Standby));
             } else {
                 self.admit(volume, id, command);

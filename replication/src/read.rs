@@ -150,6 +150,9 @@ impl Resource {
 
     /// One replica could not read: another one is asked.
     fn read_failed(&mut self, task: usize, node: NodeId) {
+        if planted(Fault::ReadOnce) {
+            return self.finish(task, Status::Failed(Failure::ReadError));
+        }
         self.tasks[task].failed = self.tasks[task].failed.with(node);
         self.granted.push_back(crate::resource::Granted::Task(task));
     }
@@ -180,7 +183,7 @@ impl Resource {
         let serves = target.state == DiskState::UpToDate
             || planted(Fault::ReadFromTarget) && target.state == DiskState::Inconsistent;
         if serves && target.holds(extent) {
-            let access = Some((extent, Access::Shared));
+            let access = (!planted(Fault::UnorderedRead)).then_some((extent, Access::Shared));
             self.start_job(volume, access, Kind::Serve { peer, link, read }, Some(request));
         } else {
             self.send(peer, Packet::ReadFailed { read });

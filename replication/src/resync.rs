@@ -83,6 +83,7 @@ impl Resource {
         let node = self.peers[source].node;
         let target = &mut self.volumes[volume];
         if target.dirty(node) == 0
+            && !planted(Fault::EndUnasked)
             && let Some(bitmap) = target.bitmap(node)
         {
             // One block is asked for all the same: only the source's answer says that the Primary counts this node in.
@@ -157,6 +158,9 @@ impl Resource {
             pair.asked += 1;
         }
         let after = self.received().unwrap_or_default();
+        if planted(Fault::ClearWhenAsked) {
+            self.equal_now(volume, source, extent, after);
+        }
         let volume = self.number(volume);
         self.send(source, Packet::SyncRequest { volume, extent, after });
     }
@@ -212,6 +216,9 @@ impl Resource {
     /// Whether the Primary, where there is one, sends its changes to the peer as well. One that it does not send them
     /// to must not catch up: it would miss them and not know.
     fn primary_counts_in(&self, peer: usize) -> bool {
+        if planted(Fault::ServeUncounted) {
+            return true;
+        }
         let node = self.peers[peer].node;
         let primary =
             self.peers.iter().filter_map(|peer| peer.up()).find(|state| state.role == Role::Primary);
@@ -430,6 +437,9 @@ impl Resource {
     fn finish_resync(&mut self, volume: usize) {
         if let Some(resync) = &mut self.volumes[volume].resync {
             resync.finishing = true;
+        }
+        if planted(Fault::UnflushedResync) {
+            return self.adopt(volume);
         }
         self.start_job(volume, None, Kind::SyncFlush, Some(DiskRequest::Flush));
     }

@@ -28,6 +28,42 @@ pub enum Fault {
     ForgetCrash,
     /// The survivors of a Primary do not compare what only one of them received.
     ForgetTail,
+    /// A generation is told to one peer only.
+    UntoldGeneration,
+    /// The blocks of a resync count as equal once they are asked for.
+    ClearWhenAsked,
+    /// A resync of nothing ends without a word of its source.
+    EndUnasked,
+    /// A source serves a resync that the Primary does not count in.
+    ServeUncounted,
+    /// A resync ends without a flush.
+    UnflushedResync,
+    /// A replica that is not in the newest generation counts as good when its node returns.
+    TrustReturning,
+    /// A replica that knows that a newer one exists passes for good after a restart.
+    TrustOutdated,
+    /// A node that was not promoted carries out later, when it is Primary, what it was asked then.
+    ReplayFenced,
+    /// A change is acknowledged after quorum was lost.
+    LateAcknowledgement,
+    /// A flush is not sent to the peers.
+    FlushHereOnly,
+    /// A flush reaches one volume of a peer only.
+    FlushOneVolume,
+    /// A forced write is not forced at the peers.
+    ForgetForce,
+    /// A flush does not wait for the generation that leaves a lost peer behind.
+    FlushWithoutGeneration,
+    /// A peer does not order a read behind the changes it received.
+    UnorderedRead,
+    /// A read-modify-write does not keep others away.
+    TornCompare,
+    /// A read that failed is not tried elsewhere.
+    ReadOnce,
+    /// Split brain is taken for two replicas of which one is newer.
+    MergeSplitBrain,
+    /// Not the side that its operator gives up is given up, but the other one.
+    DiscardOther,
 }
 
 impl Fault {
@@ -45,6 +81,24 @@ impl Fault {
         Self::SecondPrimary,
         Self::ForgetCrash,
         Self::ForgetTail,
+        Self::UntoldGeneration,
+        Self::ClearWhenAsked,
+        Self::EndUnasked,
+        Self::ServeUncounted,
+        Self::UnflushedResync,
+        Self::TrustReturning,
+        Self::TrustOutdated,
+        Self::ReplayFenced,
+        Self::LateAcknowledgement,
+        Self::FlushHereOnly,
+        Self::FlushOneVolume,
+        Self::ForgetForce,
+        Self::FlushWithoutGeneration,
+        Self::UnorderedRead,
+        Self::TornCompare,
+        Self::ReadOnce,
+        Self::MergeSplitBrain,
+        Self::DiscardOther,
     ];
 }
 

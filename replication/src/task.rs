@@ -7,6 +7,7 @@ use crate::{
     DiskState, Effect, NodeSet, Resource, Role,
     range_lock::{Access, Ticket},
     resource::Granted,
+    sabotage::{Fault, planted},
 };
 
 /// A command that is not answered yet.
@@ -62,7 +63,8 @@ impl Resource {
         if extent.is_some_and(|extent| extent.is_empty() || !self.volumes[volume].holds(extent)) {
             return self.complete(id, empty_or_outside(extent, &command));
         }
-        let access = if command.changes() { Access::Exclusive } else { Access::Shared };
+        let torn = matches!(command, Command::CompareAndWrite { .. }) && planted(Fault::TornCompare);
+        let access = if command.changes() && !torn { Access::Exclusive } else { Access::Shared };
         let key = self.tasks.insert(Task {
             volume,
             id,

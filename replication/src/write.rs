@@ -115,7 +115,8 @@ impl Resource {
         let local_good = self.volumes[volume].state == DiskState::UpToDate;
         for peer in 0..self.peers.len() {
             let mode = self.peers[peer].mode;
-            let spared = what == What::Flush && mode == AckMode::A && local_good;
+            let here_only = mode == AckMode::A || planted(Fault::FlushHereOnly);
+            let spared = what == What::Flush && here_only && local_good;
             if !self.peers[peer].receives(volume) || spared {
                 continue;
             }
@@ -341,7 +342,9 @@ impl Resource {
             leg.progress == Progress::Stable
                 && self.peers[leg.peer].disk(change.volume) == DiskState::UpToDate
         };
-        let local = change.local == Local::Done && self.volumes[change.volume].state == DiskState::UpToDate;
+        let state = self.volumes[change.volume].state;
+        let trusted = planted(Fault::LateAcknowledgement) && state == DiskState::Consistent;
+        let local = change.local == Local::Done && (state == DiskState::UpToDate || trusted);
         local || change.legs.iter().any(good) || planted(Fault::EarlyAcknowledgement)
     }
 
@@ -359,8 +362,10 @@ impl Resource {
     fn may_acknowledge(&self, key: usize) -> bool {
         let change = &self.changes[key];
         let target = &self.volumes[change.volume];
-        let settled = target.generation.is_none() && !self.needs_generation(change.volume);
-        target.quorum && (settled || change.what == What::Flush && !target.was_written())
+        let settled = target.generation.is_none() && !self.needs_generation(change.volume)
+            || planted(Fault::FlushWithoutGeneration) && change.what == What::Flush;
+        (target.quorum || planted(Fault::LateAcknowledgement))
+            && (settled || change.what == What::Flush && !target.was_written())
     }
 
     fn find_change(&self, sequence: Sequence) -> Option<usize> {
@@ -420,9 +425,11 @@ impl Resource {
         match body(task) {
             Body::Flush => Packet::Flush { sequence },
             Body::Zeroes { extent, unmap, fua } => {
+                let fua = fua && !planted(Fault::ForgetForce);
                 Packet::WriteZeroes { volume, sequence, extent, unmap, fua, mode, missing }
             }
             Body::Data { extent, data, fua } => {
+                let fua = fua && !planted(Fault::ForgetForce);
                 Packet::Write { volume, sequence, extent, data, fua, mode, missing }
             }
         }

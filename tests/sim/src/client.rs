@@ -245,10 +245,14 @@ impl World {
             FlushPoint { sectors: Self::places(request), before: self.now, values, nodes }
         };
         self.history_of(node).flushed(point);
-        let flush = request.verb == What::Flush;
-        if flush && self.scenario.class == Class::PowerCut && !self.quiet && self.random.chance(8) {
+        if request.verb == What::Flush && self.may_go_dark() && self.random.chance(8) {
             self.cut_due = true;
         }
+    }
+
+    /// Whether all power may fail now.
+    pub(crate) fn may_go_dark(&self) -> bool {
+        self.scenario.class == Class::PowerCut && !self.quiet
     }
 
     /// An initiator waits no longer: its session ends.

@@ -46,7 +46,6 @@ pub struct FlushPoint {
 /// A read-modify-write: it saw one number in a sector and stored another, as one step.
 #[derive(Clone, Copy, Debug)]
 struct Swap {
-    sector: usize,
     old: u64,
     new: u64,
 }
@@ -65,7 +64,7 @@ pub struct Fault {
 pub struct History {
     sectors: Vec<Vec<Operation>>,
     flushes: Vec<FlushPoint>,
-    swaps: Vec<Swap>,
+    swaps: Vec<Vec<Swap>>,
     /// How many writes were acknowledged.
     pub acknowledged: u64,
     /// How many reads were answered.
@@ -89,7 +88,7 @@ impl History {
         Self {
             sectors: vec![Vec::new(); sectors],
             flushes: Vec::new(),
-            swaps: Vec::new(),
+            swaps: vec![Vec::new(); sectors],
             acknowledged: 0,
             reads: 0,
             unknown: 0,
@@ -103,7 +102,7 @@ impl History {
 
     /// Adds that a command which was done, and added as a read of `old` and a write of `new`, was one step.
     pub fn add_swap(&mut self, sector: usize, old: u64, new: u64) {
-        self.swaps.push(Swap { sector, old, new });
+        self.swaps[sector].push(Swap { old, new });
     }
 
     /// Adds an acknowledged flush, or a forced write.
@@ -114,7 +113,7 @@ impl History {
     /// Begins anew from what the sectors hold now: after more went wrong than is promised to be survived.
     pub fn rebase(&mut self, image: &[u64], now: u64) {
         self.flushes.clear();
-        self.swaps.clear();
+        self.swaps.iter_mut().for_each(Vec::clear);
         for (operations, &value) in self.sectors.iter_mut().zip(image) {
             operations.clear();
             if value != 0 {
@@ -126,9 +125,8 @@ impl History {
     /// What cannot be explained, if anything.
     #[must_use]
     pub fn judge(&self) -> Option<Fault> {
-        (0..).zip(&self.sectors).find_map(|(sector, operations)| {
-            let swaps: Vec<_> = self.swaps.iter().filter(|swap| swap.sector == sector).copied().collect();
-            let fault = judge_sector(operations, &swaps)?;
+        (0..).zip(self.sectors.iter().zip(&self.swaps)).find_map(|(sector, (operations, swaps))| {
+            let fault = judge_sector(operations, swaps)?;
             Some(Fault { what: format!("sector {sector}: {}", fault.what), ..fault })
         })
     }

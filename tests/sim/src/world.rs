@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use replication::{Effect, Input, Instant, LinkId, NodeId, OperatorRequest, Packet, Role, Verb};
+use replication::{DiskState, Effect, Input, Instant, LinkId, NodeId, OperatorRequest, Packet, Role, Verb};
 
 use crate::{
     client::Client,
@@ -260,8 +260,14 @@ impl World {
             }
             Effect::Event(event) => {
                 self.note(|| format!("{node} {event:?}"));
-                if event == replication::Event::Role(Role::Primary) {
+                let good = matches!(event, replication::Event::Disk { state: DiskState::UpToDate, .. });
+                let promoted = event == replication::Event::Role(Role::Primary);
+                if promoted {
                     self.promoted(node);
+                }
+                let likely = if promoted { 15 } else { 3 };
+                if (good || promoted) && self.may_go_dark() && self.random.chance(likely) {
+                    self.cut_due = true;
                 }
             }
             Effect::WakeAt(at) => {
