@@ -148,8 +148,8 @@ const FULL: Scope = Scope::Full;
 
 const RULES: [Rule; 26] = [
     Rule { applies: |a, b| a.replica.size != b.replica.size, plan: Plan::Unrelated },
-    // Nothing was ever written to either.
-    Rule { applies: |a, b| a.blank() && b.blank(), plan: Plan::InStep },
+    // Nothing was ever written to either; not even by a first write that a crash cut short.
+    Rule { applies: |a, b| a.blank() && b.blank() && clean(a, b), plan: Plan::InStep },
     // One of them has nothing of use, or neither has.
     Rule { applies: |a, b| !usable(a) && !usable(b), plan: Plan::Wait },
     Rule { applies: |a, b| !usable(a) && follows(a, b), plan: Plan::SyncTarget(BITMAP) },

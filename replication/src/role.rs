@@ -126,7 +126,8 @@ impl Resource {
         let source = self.peers.iter().position(|peer| {
             let good = peer.up().is_some_and(|state| {
                 let theirs = &state.volumes[volume];
-                theirs.disk == DiskState::UpToDate && theirs.lineage.current.0 > DAY_ZERO.0
+                let written = theirs.lineage.current.0 > DAY_ZERO.0 || theirs.dirty_blocks > 0;
+                theirs.disk == DiskState::UpToDate && written
             });
             good && peer.pair(volume).is_some_and(|pair| undecided(pair.plan))
         });
@@ -145,7 +146,8 @@ impl Resource {
         let blank = others.iter().all(|node| {
             let peer = self.peer_at(node).and_then(|peer| self.peers[peer].up());
             peer.and_then(|state| state.volumes.get(volume)).is_some_and(|theirs| {
-                theirs.disk != DiskState::Diskless && (theirs.fresh || theirs.lineage.current == DAY_ZERO)
+                let blank = theirs.fresh || theirs.lineage.current == DAY_ZERO;
+                theirs.disk != DiskState::Diskless && blank && !theirs.crashed && theirs.dirty_blocks == 0
             })
         });
         let peers_know = self.peers.iter().any(|peer| {
