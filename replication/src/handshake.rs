@@ -328,7 +328,16 @@ impl Resource {
                 .disk
                 .as_ref()
                 .filter(|disk| disk.flags.consistent && !disk.flags.outdated);
-            if mine.is_some_and(|mine| now.lineage.base == mine.current && mine.current.0 != 0) {
+            // A Primary tells its generation to everyone in its time; without one, a later one is news.
+            let later = |mine: crate::Generation| {
+                let lineage = &now.lineage;
+                let known = lineage.current != mine && lineage.history.contains(&mine);
+                self.primary().is_none() && now.disk > DiskState::Outdated && known
+            };
+            if mine
+                .map(|mine| mine.current)
+                .is_some_and(|mine| mine.0 != 0 && (now.lineage.base == mine || later(mine)))
+            {
                 self.part(peer, Farewell::Retry, "it went on without this node");
                 return Ok(());
             }

@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     SyncFlush,
     /// The superblock.
     Superblock,
+    /// The flush before a clean stop.
+    StopFlush,
     /// Bitmaps, at a clean stop.
     Bitmap,
 }
@@ -143,6 +145,8 @@ impl Resource {
     fn job_ended(&mut self, key: usize, result: Result<DiskAnswer, DiskError>) {
         let (volume, kind) = (self.jobs[key].volume, self.jobs[key].kind);
         self.remove_job(key);
+        // A stop waits for the last one.
+        self.changed |= self.stopping.is_some();
         match kind {
             Kind::Change(change) => self.local_change_ended(volume, change, result.map(|_| ())),
             Kind::Read { task, read } => self.local_read_ended(volume, task, read, result),
@@ -157,6 +161,12 @@ impl Resource {
             Kind::SyncBlock { extent } => self.sync_block_ended(volume, key, extent, result.map(|_| ())),
             Kind::SyncFlush => self.sync_flushed(volume, result.map(|_| ())),
             Kind::Superblock => self.persisted(volume, result.map(|_| ())),
+            Kind::StopFlush => {
+                if result.is_err() {
+                    self.detach(volume);
+                }
+                self.changed = true;
+            }
             Kind::Bitmap => {
                 self.volumes[volume].bitmap_writes += 1;
                 self.changed = true;

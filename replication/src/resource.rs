@@ -92,6 +92,10 @@ pub(crate) struct Demotion {
 pub(crate) enum Stopping {
     /// Commands and changes are being finished.
     Draining,
+    /// The disks end what they work on.
+    Settling,
+    /// What the disks hold is made stable.
+    Flushing,
     /// The bitmaps and the superblocks are being written.
     Saving,
     /// Done.

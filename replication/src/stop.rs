@@ -1,8 +1,9 @@
-//! Stopping: what is under way is finished, the peers are told, and what is known is written down.
+//! Stopping: what is under way is finished, the peers are told, the data is made stable, and what is known is written
+//! down.
 
 use block::Failure;
 
-use crate::{Effect, Resource, Role, resource::Stopping};
+use crate::{DiskRequest, Effect, Resource, Role, job::Kind, resource::Stopping};
 
 impl Resource {
     /// The node stops.
@@ -28,15 +29,34 @@ impl Resource {
                     self.leave();
                 }
             }
+            Stopping::Settling if self.disks_idle() => {
+                self.stopping = Some(Stopping::Flushing);
+                for volume in 0..self.volumes.len() {
+                    if self.volumes[volume].disk.is_some() {
+                        self.start_job(volume, None, Kind::StopFlush, Some(DiskRequest::Flush));
+                    }
+                }
+                self.changed = true;
+            }
+            // Only what is stable may be called the data of a clean stop.
+            Stopping::Flushing if self.disks_idle() => {
+                self.stopping = Some(Stopping::Saving);
+                self.save();
+                for volume in 0..self.volumes.len() {
+                    self.persist(volume, None);
+                }
+                // A diskless node has nothing to write, so nothing else would bring it on.
+                self.changed = true;
+            }
             Stopping::Saving if self.disks_idle() => {
                 self.stopping = Some(Stopping::Stopped);
                 self.out.push(Effect::Stopped);
             }
-            Stopping::Saving | Stopping::Stopped => {}
+            Stopping::Settling | Stopping::Flushing | Stopping::Saving | Stopping::Stopped => {}
         }
     }
 
-    /// Takes leave of every peer and writes down what is known.
+    /// Takes leave of every peer.
     fn leave(&mut self) {
         if self.role == Role::Primary {
             self.become_secondary();
@@ -45,12 +65,7 @@ impl Resource {
         for peer in 0..self.peers.len() {
             self.part(peer, crate::Farewell::Leaving, "the node is stopping");
         }
-        self.stopping = Some(Stopping::Saving);
-        self.save();
-        for volume in 0..self.volumes.len() {
-            self.persist(volume, None);
-        }
-        // A diskless node has nothing to write, so nothing else would bring it on.
+        self.stopping = Some(Stopping::Settling);
         self.changed = true;
     }
 }
