@@ -86,6 +86,8 @@ impl Resource {
         }
         if self.consent.as_ref().is_some_and(|consent| consent.peer == peer) {
             self.consent = None;
+            // It may believe for a while that it has what it was promised.
+            self.wait_for_lost();
         }
         self.deferred.retain(|(asker, ..)| *asker != peer);
         let reads = std::mem::take(&mut link.reads);

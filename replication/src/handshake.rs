@@ -334,10 +334,9 @@ impl Resource {
                 let known = lineage.current != mine && lineage.history.contains(&mine);
                 self.primary().is_none() && now.disk > DiskState::Outdated && known
             };
-            if mine
-                .map(|mine| mine.current)
-                .is_some_and(|mine| mine.0 != 0 && (now.lineage.base == mine || later(mine)))
-            {
+            if mine.map(|mine| mine.current).is_some_and(|mine| {
+                mine.0 != 0 && now.consistent && (now.lineage.base == mine || later(mine))
+            }) {
                 self.part(peer, Farewell::Retry, "it went on without this node");
                 return Ok(());
             }
@@ -386,6 +385,10 @@ impl Resource {
     /// Tells each peer what changed of this node.
     pub(crate) fn announce(&mut self) {
         for peer in 0..self.peers.len() {
+            // Whoever was asked for its consent takes the next state for the end of the promotion.
+            if self.promotion.as_ref().is_some_and(|promotion| promotion.asks(peer)) {
+                continue;
+            }
             let Some(link) = self.peers[peer].link.as_ref().filter(|link| !link.parting) else { continue };
             let up = link.theirs.is_some();
             let now = self.state_for(peer);

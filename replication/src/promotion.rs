@@ -26,6 +26,13 @@ pub(crate) struct Promotion {
     pub(crate) committed: bool,
 }
 
+impl Promotion {
+    /// Whether that peer was asked for its consent.
+    pub(crate) fn asks(&self, peer: usize) -> bool {
+        self.asked.contains(&peer)
+    }
+}
+
 /// A promise to know of no other Primary until a candidate says how it ended.
 #[derive(Debug)]
 pub(crate) struct Consent {

@@ -251,10 +251,15 @@ impl Resource {
 
     /// The Primary is gone without a word.
     pub(crate) fn primary_lost(&mut self, peer: usize) {
+        self.wait_for_lost();
+        self.compare_tails(peer);
+    }
+
+    /// With quorum, nobody follows a lost node before that one must know that it is alone.
+    pub(crate) fn wait_for_lost(&mut self) {
         if self.config.quorum == Quorum::Majority {
             self.grace_until = Some(Instant(self.now.0 + self.config.peer_timeout));
         }
-        self.compare_tails(peer);
     }
 
     /// Goes on with promotions and demotions.
