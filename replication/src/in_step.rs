@@ -25,12 +25,18 @@ impl Resource {
         let Some(disk) = target.disk.as_mut() else { return };
         let old = disk.current;
         disk.current = current;
-        disk.history = theirs.history;
+        let before = std::mem::replace(&mut disk.history, theirs.history);
         if theirs.current != current {
             meta::remember(&mut disk.history, theirs.current);
         }
         if old != current {
             meta::remember_given_up(&mut disk.history, old);
+        }
+        // What was given up stays known: someone may still come with it.
+        for generation in before.into_iter().rev() {
+            if generation != current && !disk.history.contains(&generation) {
+                meta::remember_given_up(&mut disk.history, generation);
+            }
         }
         disk.bases[usize::from(node.0)] = crate::Generation(0);
         // Whoever was left behind in that very generation is in it like this replica now.
