@@ -250,9 +250,9 @@ impl World {
         }
     }
 
-    /// Whether all power may fail now.
+    /// Whether all power may fail now: not before the initiators began.
     pub(crate) fn may_go_dark(&self) -> bool {
-        self.scenario.class == Class::PowerCut && !self.quiet
+        self.scenario.class == Class::PowerCut && !self.quiet && self.now > FIRST_COMMAND
     }
 
     /// An initiator waits no longer: its session ends.
@@ -294,3 +294,6 @@ impl World {
         self.after(wait, Event::Client(client));
     }
 }
+
+/// When the initiators begin, in microseconds.
+pub(crate) const FIRST_COMMAND: u64 = 60_000;

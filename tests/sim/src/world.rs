@@ -9,7 +9,7 @@ use std::{
 use replication::{DiskState, Effect, Input, Instant, LinkId, NodeId, OperatorRequest, Packet, Role, Verb};
 
 use crate::{
-    client::Client,
+    client::{Client, FIRST_COMMAND},
     history::History,
     nemesis::{Impaired, Nemesis},
     network::Link,
@@ -115,7 +115,7 @@ impl World {
         }
         for client in 0..world.clients.len() {
             world.clients[client].node = world.path(0);
-            world.after(60_000, Event::Client(client));
+            world.after(FIRST_COMMAND, Event::Client(client));
         }
         world.after(1_000, Event::Dial);
         world.after(150_000, Event::Nemesis);
