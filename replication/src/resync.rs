@@ -342,8 +342,13 @@ impl Resource {
                 self.send(peer, Packet::SyncDone { volume: number, extent });
             }
         }
-        // Whoever is not here may differ from what came.
+        // Whoever else there is may differ from what came, and learns it: it may be about to copy from here.
         self.volumes[volume].mark(others, extent);
+        for peer in 0..self.peers.len() {
+            if others.contains(self.peers[peer].node) && self.peers[peer].receives(volume) {
+                self.send_marks(peer, volume, extent);
+            }
+        }
         self.remember_fetched(volume, seen, extent);
     }
 
