@@ -157,6 +157,6 @@ pub enum Found {
     Adopted,
     /// The whole metadata area, [`crate::metadata_len`] bytes.
     Metadata(Bytes),
-    /// There should be a disk, but it cannot be used.
-    Unusable,
+    /// There should be a disk, but it cannot be used: why, for `status`. Nothing is written to it.
+    Unusable(String),
 }

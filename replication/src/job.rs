@@ -123,7 +123,9 @@ impl Resource {
         else {
             return;
         };
-        let attached = self.volumes[self.jobs[key].volume].disk.is_some();
+        let target = &mut self.volumes[self.jobs[key].volume];
+        target.disk_error = result.as_ref().err().copied().or(target.disk_error);
+        let attached = target.disk.is_some();
         self.job_ended(key, if attached { result } else { Err(DETACHED) });
     }
 
@@ -237,8 +239,10 @@ impl Resource {
         for state in [DiskState::Failed, DiskState::Diskless] {
             self.event(Event::Disk { volume: number, state });
         }
-        self.volumes[volume].state = DiskState::Diskless;
-        self.volumes[volume].bitmaps.clear();
+        let target = &mut self.volumes[volume];
+        target.state = DiskState::Diskless;
+        target.trouble = target.disk_error.map(|error| error.to_string());
+        target.bitmaps.clear();
         self.stop_resync(volume);
         self.changed = true;
     }

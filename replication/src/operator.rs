@@ -239,6 +239,7 @@ impl Resource {
         DeviceStatus {
             volume: volume.config.number,
             disk_state: volume.state,
+            trouble: volume.trouble.clone(),
             client: !volume.config.disks.contains(self.config.node),
             quorum: volume.quorum,
             size: volume.config.size,
@@ -265,6 +266,7 @@ impl Resource {
         ConnectionStatus {
             peer: peer.node,
             state: peer.state,
+            trouble: None,
             peer_role: peer.up().map_or(Role::Unknown, |state| state.role),
             protocol: peer.mode,
             congested: false,

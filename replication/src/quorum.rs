@@ -12,6 +12,8 @@ pub(crate) struct Electorate {
     pub(crate) tiebreakers: NodeSet,
     /// This node and those it is connected to.
     pub(crate) present: NodeSet,
+    /// Those of them whose replica can be asked what it has.
+    pub(crate) replicas: NodeSet,
     /// Whether this node had quorum until now, without a break.
     pub(crate) had_quorum: bool,
 }
@@ -24,7 +26,7 @@ pub(crate) trait Arbiter {
     /// Whether the newest data must be among the replicas that are there. The witnesses are the nodes whose replicas
     /// were part of the latest generation that they know, to the end.
     fn hold_newest(&self, electorate: &Electorate, _witnesses: NodeSet) -> bool {
-        electorate.diskful.intersection(electorate.present) == electorate.diskful
+        electorate.diskful.intersection(electorate.replicas) == electorate.diskful
     }
 
     /// Whether a replica that lost quorum may be behind from then on.
@@ -88,6 +90,7 @@ mod tests {
             diskful: NodeSet(diskful),
             tiebreakers: NodeSet(tiebreakers),
             present: NodeSet(present),
+            replicas: NodeSet(present),
             had_quorum,
         }
     }

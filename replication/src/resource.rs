@@ -10,8 +10,9 @@ use block::{Command, CommandId, Extent, VolumeNumber};
 use slab::Slab;
 
 use crate::{
-    AckMode, ConnectionState, DiskState, Effect, Event, Found, Generation, Input, Instant, LinkId, NodeId,
-    NodeSet, NodeState, OperatorRequest, PeerConfig, Plan, ResourceConfig, Role, Sequence, VolumeConfig,
+    AckMode, ConnectionState, DiskError, DiskState, Effect, Event, Found, Generation, Input, Instant, LinkId,
+    NodeId, NodeSet, NodeState, OperatorRequest, PeerConfig, Plan, ResourceConfig, Role, Sequence,
+    VolumeConfig,
     bitmap::Bitmap,
     generation::DAY_ZERO,
     job::{After, Job},
@@ -109,6 +110,10 @@ pub(crate) struct Volume {
     /// The metadata of the local disk, while there is one.
     pub(crate) disk: Option<Superblock>,
     pub(crate) state: DiskState,
+    /// What is wrong with the local disk, in words for an operator.
+    pub(crate) trouble: Option<String>,
+    /// The last error that the local disk answered with.
+    pub(crate) disk_error: Option<DiskError>,
     /// Whether the disk was found in use, and what it may have lost meanwhile is not settled yet.
     pub(crate) crashed: bool,
     /// The generation of the resource's data, whether this node has it or not; zero where not known.
@@ -211,7 +216,7 @@ impl Resource {
     /// `entropy` is random and different at each start. The effects say what to do first.
     ///
     /// # Errors
-    /// When a disk's metadata is damaged or belongs to something else.
+    /// When a disk's metadata is damaged or belongs to something else: that disk is [`Found::Unusable`].
     pub fn new(
         config: ResourceConfig,
         mut found: Vec<(VolumeNumber, Found)>,
@@ -222,7 +227,7 @@ impl Resource {
         let mut volumes = Vec::with_capacity(config.volumes.len());
         for volume in &config.volumes {
             let at = found.iter().position(|(number, _)| *number == volume.number);
-            let found = at.map_or(Found::Unusable, |at| found.swap_remove(at).1);
+            let found = at.map(|at| found.swap_remove(at).1);
             let volume = Volume::new(&config, volume, found);
             volumes.push(volume.map_err(|(volume, error)| SetupError { volume, error })?);
         }
@@ -378,21 +383,25 @@ impl Volume {
     fn new(
         config: &ResourceConfig,
         volume: &VolumeConfig,
-        found: Found,
+        found: Option<Found>,
     ) -> Result<Self, (VolumeNumber, MetadataError)> {
         let others = volume.disks.without(config.node);
         let mine = volume.disks.contains(config.node);
         let tracked = if mine { others } else { NodeSet::EMPTY };
         let mut bitmaps: Vec<_> = tracked.iter().map(|node| (node, Bitmap::new(volume.size))).collect();
+        let trouble = match &found {
+            Some(Found::Unusable(reason)) if mine => Some(reason.clone()),
+            _ => None,
+        };
         let disk = match found {
-            Found::Fresh if mine => Some(blank(config, volume)),
-            Found::Adopted if mine => {
+            Some(Found::Fresh) if mine => Some(blank(config, volume)),
+            Some(Found::Adopted) if mine => {
                 for (_, bitmap) in &mut bitmaps {
                     bitmap.set_all();
                 }
                 Some(Superblock { flags: Flags::default(), ..blank(config, volume) })
             }
-            Found::Metadata(area) if mine => {
+            Some(Found::Metadata(area)) if mine => {
                 let disk = Superblock::find(&area).map_err(|error| (volume.number, error))?;
                 disk.check(&blank(config, volume)).map_err(|error| (volume.number, error))?;
                 for (slot, (_, bitmap)) in (0..).zip(&mut bitmaps) {
@@ -407,11 +416,13 @@ impl Volume {
                 }
                 Some(disk)
             }
-            Found::Fresh | Found::Adopted | Found::Metadata(_) | Found::Unusable => None,
+            _ => None,
         };
         let mut volume = Self {
             config: volume.clone(),
             state: DiskState::Diskless,
+            trouble,
+            disk_error: None,
             crashed: disk.as_ref().is_some_and(|disk| disk.flags.in_use),
             known: disk.as_ref().map(|disk| disk.current).unwrap_or_default(),
             known_history: disk.as_ref().map(|disk| disk.history.clone()).unwrap_or_default(),

@@ -29,6 +29,7 @@ impl Resource {
             diskful,
             tiebreakers: tiebreakers(nodes, diskful),
             present: self.present(),
+            replicas: self.replicas(volume),
             had_quorum: self.volumes[volume].quorum,
         }
     }
@@ -87,7 +88,20 @@ impl Resource {
 
     fn all_disks_present(&self, volume: usize) -> bool {
         let disks = self.volumes[volume].config.disks;
-        disks.intersection(self.present()) == disks
+        disks.intersection(self.replicas(volume)) == disks
+    }
+
+    /// The nodes here whose replica can be asked what it has. Nobody knows what was on a disk that was lost, unless its
+    /// node knew until then, and tells, that it was nothing else than what is here.
+    fn replicas(&self, volume: usize) -> crate::NodeSet {
+        let target = &self.volumes[volume];
+        let current = target.disk.as_ref().map(|disk| disk.current).filter(|current| current.0 != 0);
+        let can_tell = |peer: &&crate::resource::Peer| {
+            peer.receives(volume)
+                || peer.up().is_some_and(|state| Some(state.volumes[volume].lineage.current) == current)
+        };
+        let own = target.disk.as_ref().map(|_| self.config.node);
+        self.peers.iter().filter(can_tell).map(|peer| peer.node).chain(own).collect()
     }
 
     /// A diskless node forgets a generation that no disk has, once it sees them all.

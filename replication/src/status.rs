@@ -28,6 +28,8 @@ pub struct DeviceStatus {
     pub volume: VolumeNumber,
     /// The local disk.
     pub disk_state: DiskState,
+    /// What is wrong with the local disk, in words for an operator.
+    pub trouble: Option<String>,
     /// Whether this node is diskless by intent.
     pub client: bool,
     /// Whether the node has quorum.
@@ -57,6 +59,8 @@ pub struct ConnectionStatus {
     pub peer: NodeId,
     /// The connection.
     pub state: ConnectionState,
+    /// Why the last attempt to connect failed, in words for an operator. The core does not know: its shell fills it in.
+    pub trouble: Option<String>,
     /// The peer's role.
     pub peer_role: Role,
     /// The acknowledgement mode of writes to it.

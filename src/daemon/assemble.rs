@@ -8,11 +8,11 @@ use ops::{
     config::{self, Config, Identity},
     metrics::{Counters, Latencies},
 };
-use replication::{Effect, Found, Instant, NodeId, VolumeConfig, authenticate};
+use replication::{Found, Instant, NodeId, ResourceConfig, SetupError, VolumeConfig, authenticate};
 use target_proto::scsi::{
     PortGroup, RelativePort, Target, TargetIdentity, TargetPort, UnitConfig, VolumeIdentity,
 };
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::{
     daemon::portal_group,
@@ -37,35 +37,54 @@ pub(super) struct Common<'a> {
 }
 
 impl Common<'_> {
-    /// Opens the disks of a resource and makes everything that its task needs. Blocks.
+    /// Opens the disks of a resource and makes everything that its task needs. Blocks. A disk that cannot be used is left
+    /// alone, and the volume without one here: peers may serve it.
     ///
     /// # Errors
-    /// When a disk is not ours or cannot be opened, or a peer's address cannot be resolved.
+    /// When a peer's address is not configured, or the system gives no random bytes.
     pub(super) fn start(&self, place: usize, resource: &config::Resource) -> anyhow::Result<Start> {
         let config = self.config.replicated(resource, self.node.id);
-        let mut found = Vec::new();
-        let mut disks = Vec::new();
-        let mut reservations = Vec::new();
-        let mut target = self.target(resource);
-        for (volume, core) in resource.volumes.iter().zip(&config.volumes) {
-            if let Some(disk) = disk_config(volume, self.node.id) {
-                let (backing, state) = open(&disk, core)?;
-                found.push((volume.number, state));
-                let stored = reserved(&backing, &disk)?;
-                restore(&mut target, volume.number, &stored);
-                reservations.push((volume.number, stored));
-                disks.push((volume.number, backing));
+        let mut disks: Vec<_> = resource
+            .volumes
+            .iter()
+            .zip(&config.volumes)
+            .filter_map(|(volume, core)| {
+                let disk = disk_config(volume, self.node.id)?;
+                let opened = open(&disk, core).map_err(|error| format!("{error:#}"));
+                Some((volume.number, opened))
+            })
+            .collect();
+        let entropy = getrandom::u64().context("the system gives no random bytes")?;
+        let core = core(&config, &mut disks, entropy);
+        let volumes = &config.volumes;
+        let target = self.target(resource);
+        let mut start = Start {
+            place,
+            name: resource.name.clone(),
+            core,
+            latencies: Arc::new(Latencies::new(&resource.name, self.others().map(|node| node.id))),
+            disks: Vec::new(),
+            reservations: Vec::new(),
+            peers: Vec::new(),
+            unserved: Vec::new(),
+            target,
+        };
+        for (volume, disk) in disks {
+            match disk {
+                Ok(Opened { backing, stored, .. }) => {
+                    restore(&mut start.target, volume, &stored);
+                    start.reservations.push((volume, stored));
+                    start.disks.push((volume, backing));
+                }
+                Err(reason) => {
+                    error!(resource = start.name, %volume, reason, "the disk cannot be used; it is left as it is");
+                    let here = |core: &&VolumeConfig| core.number == volume && core.disks.len() == 1;
+                    start.unserved.extend(volumes.iter().find(here).map(|_| reason));
+                }
             }
         }
-        let latencies = Arc::new(Latencies::new(&resource.name, self.others().map(|node| node.id)));
-        let peers = self.peers(resource, &latencies)?;
-        let entropy = getrandom::u64().context("the system gives no random bytes")?;
-        let mut effects: Vec<Effect> = Vec::new();
-        let core = replication::Resource::new(config, found, entropy, Instant::default(), &mut effects)
-            .with_context(|| format!("resource {:?} cannot start", resource.name))?;
-        let core = Core { core, effects };
-        let name = resource.name.clone();
-        Ok(Start { place, name, core, latencies, disks, reservations, peers, target })
+        start.peers = self.peers(resource, &start.latencies)?;
+        Ok(start)
     }
 
     fn peers(&self, resource: &config::Resource, latencies: &Arc<Latencies>) -> anyhow::Result<Vec<Setup>> {
@@ -151,8 +170,38 @@ pub fn resolve(address: &config::Address) -> anyhow::Result<SocketAddr> {
     }
 }
 
-/// Opens a disk, and the metadata that the core wrote on it.
-fn open(disk: &DiskConfig, volume: &VolumeConfig) -> anyhow::Result<(Backing, Found)> {
+/// A disk that can be used.
+struct Opened {
+    backing: Backing,
+    found: Found,
+    stored: Stored,
+}
+
+/// Makes the core. A disk whose metadata it refuses becomes one that cannot be used.
+fn core(config: &ResourceConfig, disks: &mut [(VolumeNumber, Result<Opened, String>)], entropy: u64) -> Core {
+    loop {
+        let found = |(volume, disk): &(VolumeNumber, Result<Opened, String>)| match disk {
+            Ok(opened) => (*volume, opened.found.clone()),
+            Err(reason) => (*volume, Found::Unusable(reason.clone())),
+        };
+        let found = disks.iter().map(found).collect();
+        let mut effects = Vec::new();
+        let made =
+            replication::Resource::new(config.clone(), found, entropy, Instant::default(), &mut effects);
+        match made {
+            Ok(core) => return Core { core, effects },
+            // One fewer that it can refuse.
+            Err(SetupError { volume, error }) => {
+                let refused = disks.iter_mut().find(|(number, _)| *number == volume);
+                refused.expect("only metadata that was found is refused").1 =
+                    Err(format!("its metadata is of no use: {error}"));
+            }
+        }
+    }
+}
+
+/// Opens a disk, and reads what the core and the SCSI side stored on it.
+fn open(disk: &DiskConfig, volume: &VolumeConfig) -> anyhow::Result<Opened> {
     let (backing, found) = Backing::open(disk)?;
     let found = match found {
         disk::Found::Fresh => Found::Fresh,
@@ -168,7 +217,8 @@ fn open(disk: &DiskConfig, volume: &VolumeConfig) -> anyhow::Result<(Backing, Fo
             Found::Metadata(area.into())
         }
     };
-    Ok((backing, found))
+    let stored = reserved(&backing, disk)?;
+    Ok(Opened { backing, found, stored })
 }
 
 /// The persistent reservations on a disk.

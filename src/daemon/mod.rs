@@ -6,7 +6,7 @@ pub mod secrets;
 
 use std::{sync::Arc, thread::JoinHandle};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use futures_util::future::join_all;
 use ops::{
     config::{self, Config, Identity},
@@ -48,7 +48,7 @@ impl Daemon {
     /// Opens the disks and starts the resources. Nobody can reach them before a listener is given to [`Self::open`].
     ///
     /// # Errors
-    /// When a disk, a secret or an address of the configuration is of no use.
+    /// When a secret or an address of the configuration is of no use, or no volume can be served for want of a disk.
     pub async fn start(config: Config, name: &str) -> anyhow::Result<Self> {
         let config = Arc::new(config);
         let own = config.node(name).with_context(|| format!("the configuration has no node {name:?}"))?;
@@ -70,6 +70,7 @@ impl Daemon {
             .zip(&config.resources)
             .map(|(place, resource)| common.start(place, resource))
             .collect::<anyhow::Result<Vec<Start>>>()?;
+        something_is_served(&config, &starts)?;
         let latencies: Vec<_> = starts.iter().map(|start| Arc::clone(&start.latencies)).collect();
         let (shards, threads) = start_shards(starts.len())?;
         let (events, _) = broadcast::channel(EVENTS_MAX);
@@ -157,6 +158,16 @@ async fn run(
     let events = events.clone();
     shard.run(move |local| local.add(place, start.run(accepted, requests, events))).await;
     Resource { name, place, shard: shard.clone(), control }
+}
+
+/// A node without anything to serve does not start; a part that cannot be served keeps back nothing else.
+fn something_is_served(config: &Config, starts: &[Start]) -> anyhow::Result<()> {
+    let volumes: usize = config.resources.iter().map(|resource| resource.volumes.len()).sum();
+    let unserved: Vec<_> = starts.iter().flat_map(|start| &start.unserved).map(String::as_str).collect();
+    if volumes > 0 && unserved.len() == volumes {
+        bail!("there is nothing to serve: {}", unserved.join("; "));
+    }
+    Ok(())
 }
 
 /// One shard per core, but no more than there are resources.

@@ -39,6 +39,8 @@ pub struct Start {
     pub latencies: Arc<Latencies>,
     /// The local disks.
     pub disks: Vec<(VolumeNumber, Backing)>,
+    /// Why no node serves a volume: its one disk is here, and cannot be used.
+    pub unserved: Vec<String>,
     /// The persistent reservations that were found on them.
     pub reservations: Vec<(VolumeNumber, Stored)>,
     /// The peers.

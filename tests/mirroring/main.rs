@@ -4,6 +4,7 @@
 
 mod chaos;
 mod cluster;
+mod disks;
 mod modes;
 mod outages;
 mod roles;

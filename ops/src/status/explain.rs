@@ -11,6 +11,8 @@ use super::{Connection, Device, PeerDevice, Resource};
 pub struct Finding {
     /// What it is about and how it stands: `bravo: connection:Connecting`.
     pub what: String,
+    /// Why it is so, where this node knows.
+    pub cause: Option<String>,
     /// What that means.
     pub meaning: &'static str,
     /// What to do about it: a command where there is one.
@@ -21,29 +23,32 @@ pub struct Finding {
 #[must_use]
 pub fn findings(resource: &Resource) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut note = |what: String, rule: Option<&Rule>, peer: &str| {
+    let mut note = |what: String, cause: Option<&String>, rule: Option<&Rule>, peer: &str| {
         findings.extend(rule.map(|rule| Finding {
             what,
+            cause: cause.cloned(),
             meaning: rule.meaning,
             remedy: rule.remedy.replace("RESOURCE", &resource.name).replace("PEER", peer),
         }));
     };
     if resource.suspended {
-        note("suspended".to_owned(), Some(&SUSPENDED), "");
+        note("suspended".to_owned(), None, Some(&SUSPENDED), "");
     }
     for device in &resource.devices {
         let what = |state: &str| format!("volume {}: {state}", device.volume);
-        note(what(&format!("disk:{}", device.disk_state)), disk(resource, device), "");
-        note(what("quorum:no"), (!device.quorum).then_some(&QUORUM), "");
+        let state = what(&format!("disk:{}", device.disk_state));
+        note(state, device.trouble.as_ref(), disk(resource, device), "");
+        note(what("quorum:no"), None, (!device.quorum).then_some(&QUORUM), "");
     }
     for peer in &resource.connections {
         let what = format!("{}: connection:{}", peer.name, peer.connection_state);
-        note(what, connection(peer), &peer.name);
+        note(what, peer.trouble.as_ref(), connection(peer), &peer.name);
         for device in &peer.peer_devices {
             let what = |state: String| format!("{}, volume {}: {state}", peer.name, device.volume);
             let states = format!("replication:{}", device.replication_state);
-            note(what(states), replication(device), &peer.name);
-            note(what(format!("peer-disk:{}", device.peer_disk_state)), peer_disk(peer, device), &peer.name);
+            note(what(states), None, replication(device), &peer.name);
+            let state = what(format!("peer-disk:{}", device.peer_disk_state));
+            note(state, None, peer_disk(peer, device), &peer.name);
         }
     }
     findings
@@ -59,6 +64,7 @@ fn disk(resource: &Resource, device: &Device) -> Option<&'static Rule> {
     let mut here = resource.connections.iter().flat_map(|peer| &peer.peer_devices);
     let syncing = here.any(|peer| peer.volume == device.volume && peer.is_syncing());
     match device.disk_state {
+        DiskState::UpToDate if device.trouble.is_some() => Some(&SLOW_DISK),
         DiskState::UpToDate => None,
         DiskState::Diskless if device.client => None,
         DiskState::Diskless => Some(&LOST_DISK),
@@ -78,6 +84,9 @@ const fn connection(peer: &Connection) -> Option<&'static Rule> {
         ConnectionState::StandAlone => Some(&STAND_ALONE),
         ConnectionState::Disconnecting => Some(&DISCONNECTING),
         ConnectionState::ProtocolError => Some(&PROTOCOL_ERROR),
+        ConnectionState::Connecting | ConnectionState::Unconnected if peer.trouble.is_some() => {
+            Some(&NOT_MET)
+        }
         ConnectionState::Connecting | ConnectionState::Unconnected => Some(&CONNECTING),
         ConnectionState::Timeout
         | ConnectionState::BrokenPipe
@@ -130,12 +139,17 @@ const QUORUM: Rule = Rule {
 
 const LOST_DISK: Rule = Rule {
     meaning: "this node has no usable copy of the volume; peers serve it",
-    remedy: "read why in the node's log, mend or replace the disk, and start the node again",
+    remedy: "mend or replace the disk, and start the node again; its log has the reason too",
 };
 
 const FAILED_DISK: Rule = Rule {
     meaning: "the disk failed and is being given up; peers serve the volume",
     remedy: "replace the disk, and start the node again",
+};
+
+const SLOW_DISK: Rule = Rule {
+    meaning: "the disk does not answer, and there is no other good copy to go on with: what needs it waits",
+    remedy: "mend the disk, or connect a peer with good data; this node goes on by itself then",
 };
 
 const STARTING_DISK: Rule = Rule { meaning: "the disk is being taken into use", remedy: "wait a moment" };
@@ -181,6 +195,12 @@ const PROTOCOL_ERROR: Rule = Rule {
 const CONNECTING: Rule = Rule {
     meaning: "the peer does not answer; it misses what is written now, and gets it when it is back",
     remedy: "see that evenkeel runs on PEER, and that its replication address can be reached from here",
+};
+
+const NOT_MET: Rule = Rule {
+    meaning: "the peer is there, but it and this node do not come together; it misses what is written now",
+    remedy: "mend the cause: compare the configuration file, the secret and the version of PEER with this node's; \
+             they connect by themselves then",
 };
 
 const BROKEN: Rule = Rule {

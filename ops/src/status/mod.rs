@@ -56,6 +56,9 @@ pub struct Device {
     /// The local disk.
     #[serde(with = "names")]
     pub disk_state: DiskState,
+    /// What is wrong with the local disk; absent where nothing is. Ours.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trouble: Option<String>,
     /// Whether this node is diskless by intent.
     pub client: bool,
     /// Whether this node has quorum.
@@ -89,6 +92,9 @@ pub struct Connection {
     /// The connection.
     #[serde(with = "names")]
     pub connection_state: ConnectionState,
+    /// Why this node and the peer do not come together; absent where they do, or where the peer does not answer. Ours.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trouble: Option<String>,
     /// Whether its send queue is over its bound.
     pub congested: bool,
     /// Its role.
@@ -214,6 +220,7 @@ impl Device {
         Self {
             volume: status.volume.0,
             disk_state: status.disk_state,
+            trouble: status.trouble.clone(),
             client: status.client,
             quorum: status.quorum,
             size: status.size / KIB,
@@ -234,6 +241,7 @@ impl Connection {
             peer_node_id: status.peer.0,
             name: names.node(status.peer),
             connection_state: status.state,
+            trouble: status.trouble.clone(),
             congested: status.congested,
             peer_role: status.peer_role,
             tls: false,

@@ -45,6 +45,7 @@ pub(crate) fn status() -> ResourceStatus {
     let connection = |peer, peer_role, protocol, peer_device| ConnectionStatus {
         peer: NodeId(peer),
         state: ConnectionState::Connected,
+        trouble: None,
         peer_role,
         protocol,
         congested: false,
@@ -60,6 +61,7 @@ pub(crate) fn status() -> ResourceStatus {
         devices: vec![DeviceStatus {
             volume: VolumeNumber(0),
             disk_state: DiskState::UpToDate,
+            trouble: None,
             client: false,
             quorum: true,
             size: 1 << 30,
@@ -217,6 +219,24 @@ fn what_is_not_normal_is_explained() {
         }
     }
     assert!(explained > 1000, "{explained}");
+}
+
+/// What is known of the cause stands in the text and in the JSON: an operator need not search the log.
+#[test]
+fn causes_are_told() {
+    let mut wrong = resource();
+    wrong.devices[0].disk_state = DiskState::Diskless;
+    wrong.devices[0].trouble = Some("db0.img carries another label".to_owned());
+    wrong.connections[0].connection_state = ConnectionState::Connecting;
+    wrong.connections[0].trouble = Some("the other end does not know the secret".to_owned());
+    let text = render(&[wrong.clone()]);
+    for part in ["cause: db0.img carries another label", "cause: the other end does not know the secret"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("does not answer"), "it did answer: {text}");
+    let json = serde_json::to_value([wrong]).expect("it serialises");
+    assert_eq!(json[0]["devices"][0]["trouble"], "db0.img carries another label");
+    assert_eq!(json[0]["connections"][0]["trouble"], "the other end does not know the secret");
 }
 
 /// `wait`: a client needs no disk to be up to date, everyone else does, and everyone has to be there.

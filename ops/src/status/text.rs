@@ -46,6 +46,9 @@ fn draw(resources: &[Resource], progress: &dyn Fn(&PeerDevice) -> String) -> Str
         }
         for finding in explain::findings(resource) {
             let _ = writeln!(text, "\n  ! {}", finding.what);
+            if let Some(cause) = &finding.cause {
+                let _ = writeln!(text, "    cause: {cause}");
+            }
             let _ = writeln!(text, "    means: {}", finding.meaning);
             let _ = writeln!(text, "    do:    {}", finding.remedy);
         }

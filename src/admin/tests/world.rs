@@ -155,6 +155,7 @@ fn status() -> ResourceStatus {
         devices: vec![DeviceStatus {
             volume: VolumeNumber(0),
             disk_state: DiskState::UpToDate,
+            trouble: None,
             client: false,
             quorum: true,
             size: 1 << 30,
@@ -169,6 +170,7 @@ fn status() -> ResourceStatus {
         connections: vec![ConnectionStatus {
             peer: NodeId(1),
             state: ConnectionState::Connecting,
+            trouble: None,
             peer_role: Role::Unknown,
             protocol: AckMode::C,
             congested: false,
