@@ -21,7 +21,7 @@ use std::{
 use bytes::{Buf, BytesMut};
 use ops::metrics::Latencies;
 use replication::{
-    Input, LinkId, NodeId, Packet, Sequence,
+    Input, LinkId, NodeId, Packet,
     wire::{CloseReason, DecodeError, Decoder, Frame, Output},
 };
 use thiserror::Error;
@@ -35,7 +35,10 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use super::{Options, unanswered::Unanswered};
+use super::{
+    Options,
+    unanswered::{Request, Unanswered},
+};
 use crate::volume::Mailbox;
 
 /// Why a link ended.
@@ -73,11 +76,11 @@ pub enum Ended {
         /// Since it last took some.
         stalled: Duration,
     },
-    /// The peer answers, but not this change.
-    #[error("change {} is unanswered for {} ms", sequence.0, waited.as_millis())]
+    /// The peer answers, but not this.
+    #[error("{request} is unanswered for {} ms", waited.as_millis())]
     Late {
-        /// Which.
-        sequence: Sequence,
+        /// What.
+        request: Request,
         /// Since it was sent.
         waited: Duration,
     },
@@ -224,9 +227,9 @@ impl Link {
         if queued_bytes > 0 && stalled >= timeout {
             return Some(Ended::Stuck { queued_bytes, stalled });
         }
-        let (sequence, since) = self.unanswered.borrow().oldest()?;
+        let (request, since) = self.unanswered.borrow().oldest()?;
         let waited = now - since;
-        (waited >= answer_timeout).then_some(Ended::Late { sequence, waited })
+        (waited >= answer_timeout).then_some(Ended::Late { request, waited })
     }
 
     /// How long the peer has given no sign of life.
