@@ -106,7 +106,7 @@ impl Common<'_> {
             resource: resource.name.clone(),
             peer: node.id,
             peer_name: node.name.clone(),
-            address: resolve(address)?,
+            address: address.clone(),
             options: peer::Options::from(net),
             latencies: Arc::clone(latencies),
             counters: Arc::clone(&self.counters),

@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) stopping: Cell<bool>,
     pub(super) changed: Notify,
     pub(super) link: RefCell<Option<Rc<Link>>>,
+    /// Why the last call did not become a link, where somebody answered it.
+    pub(super) trouble: RefCell<Option<String>>,
 }
 
 impl Peer {
@@ -49,6 +51,7 @@ impl Peer {
             stopping: Cell::new(false),
             changed: Notify::new(),
             link: RefCell::default(),
+            trouble: RefCell::default(),
         });
         let task = Task::new(Rc::new(setup), accepted, mailbox, Rc::clone(&shared));
         Self { shared, task: spawn_local(task.run()) }
@@ -85,6 +88,12 @@ impl Peer {
     #[must_use]
     pub fn congested(&self) -> bool {
         self.shared.link.borrow().as_ref().is_some_and(|link| link.congested())
+    }
+
+    /// Why this node and the peer do not come together, in words for an operator. `None` where nobody answers at all.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.trouble.borrow().clone()
     }
 
     /// Closes whatever is open, with a good-bye, and ends the task.

@@ -86,13 +86,22 @@ impl Directory {
     }
 }
 
+/// A call that was taken, at its end.
+#[derive(Debug)]
+struct Ended {
+    address: SocketAddr,
+    /// Who the caller claims to be, and about what, where it said so much.
+    claims: String,
+    result: Result<(), MeetError>,
+}
+
 /// Takes calls.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     identity: Arc<Identity>,
     directory: Directory,
-    meetings: JoinSet<(SocketAddr, Result<(), MeetError>)>,
+    meetings: JoinSet<Ended>,
     half_open: HalfOpen,
     counters: Arc<Counters>,
     refusals: Quota,
@@ -130,8 +139,8 @@ impl Listener {
                 // Calls that ended are cleared away before more are taken.
                 biased;
                 Some(ended) = self.meetings.join_next() => {
-                    if let Ok((address, Err(error))) = ended {
-                        self.refused(address, &error);
+                    if let Ok(Ended { address, claims, result: Err(error) }) = ended {
+                        self.refused(address, &claims, &error);
                     }
                 }
                 call = self.socket.accept() => match call {
@@ -149,22 +158,32 @@ impl Listener {
     fn take(&mut self, stream: TcpStream, address: SocketAddr) {
         let (identity, directory) = (Arc::clone(&self.identity), self.directory.clone());
         let call = self.meetings.spawn(async move {
-            let meeting = timeout(MEET_LIMIT, meet(stream, &identity, &directory)).await;
-            (address, meeting.unwrap_or(Err(MeetError::Slow)))
+            let mut claims = String::new();
+            let meeting = timeout(MEET_LIMIT, meet(stream, &identity, &directory, &mut claims)).await;
+            Ended { address, claims, result: meeting.unwrap_or(Err(MeetError::Slow)) }
         });
         self.half_open.add(address.ip(), call);
     }
 
-    fn refused(&mut self, address: SocketAddr, error: &MeetError) {
+    fn refused(&mut self, address: SocketAddr, claims: &str, error: &MeetError) {
         self.counters.add(Counted::PeerRefused);
         if let Verdict::Log { left_out } = self.refusals.ask(Instant::now()) {
-            warn!(%address, %error, left_out, "refused a call on the replication port");
+            warn!(%address, claims, %error, left_out, "refused a call on the replication port");
         }
     }
 }
 
-async fn meet(stream: TcpStream, identity: &Identity, directory: &Directory) -> Result<(), MeetError> {
-    let (met, calls) = accept(stream, identity, |resource, peer| directory.find(resource, peer)).await?;
+async fn meet(
+    stream: TcpStream,
+    identity: &Identity,
+    directory: &Directory,
+    claims: &mut String,
+) -> Result<(), MeetError> {
+    let admit = |resource: &str, peer: NodeId| {
+        *claims = format!("node {} about {resource:?}", peer.0);
+        directory.find(resource, peer)
+    };
+    let (met, calls) = accept(stream, identity, admit).await?;
     debug!(resource = met.authenticated.resource, peer = met.authenticated.peer.0, address = %met.address, "a peer called");
     // A full queue means that the shard is behind with earlier calls of the same peer: this one is dropped, and
     // the peer calls again. A closed one means that the resource has stopped.

@@ -22,7 +22,7 @@
 //! After `ping-int` of silence (1 s) a ping is sent; after another `ping-timeout` (500 ms) without a sign of life the
 //! link is lost: a peer that died, was stopped or was cut off is noticed within 1.5 s. A peer that takes nothing of
 //! what is queued for it is dropped after `timeout` (6 s), and so does the kernel with bytes that nobody
-//! acknowledges. A peer that leaves a change or a flush unanswered is dropped after `ko-count` times that (42 s).
+//! acknowledges. A peer that leaves a change, a flush or a read unanswered is dropped after `ko-count` times that (42 s).
 
 pub mod connection;
 mod handle;
@@ -33,10 +33,10 @@ mod task;
 mod tests;
 mod unanswered;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use ops::{
-    config::NetOptions,
+    config::{Address, NetOptions},
     metrics::{Counters, Latencies},
 };
 use replication::{
@@ -56,7 +56,7 @@ pub struct Options {
     pub ping_timeout: Duration,
     /// `timeout`: how long it may take nothing of what is queued for it.
     pub timeout: Duration,
-    /// `timeout` times `ko-count`: how long it may leave a change or a flush unanswered.
+    /// `timeout` times `ko-count`: how long it may leave a change, a flush or a read unanswered.
     pub answer_timeout: Duration,
     /// `connect-int`: the longest pause between two attempts to connect.
     pub connect_interval: Duration,
@@ -101,8 +101,8 @@ pub struct Setup {
     pub peer: NodeId,
     /// Its name, for logs.
     pub peer_name: String,
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where it listens. A host name is looked up for each call anew.
+    pub address: Address,
     /// Times and bounds.
     pub options: Options,
     /// Where the times of what the peer is asked are recorded.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use ops::metrics::Counted;
+use ops::{config::Address, metrics::Counted};
 use replication::{
     Input,
     wire::{CloseReason, DecodeError, Decoder, Frame, Output},
@@ -17,7 +17,7 @@ use replication::{
 use thiserror::Error;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpStream, lookup_host},
     sync::mpsc,
     task::{JoinHandle, JoinSet, spawn_local},
     time::{Instant, sleep_until, timeout},
@@ -36,6 +36,12 @@ use crate::volume::Mailbox;
 /// Why a connection did not become a link.
 #[derive(Debug, Error)]
 enum DialError {
+    /// The host name cannot be looked up.
+    #[error("cannot look the host name up: {0}")]
+    Name(io::Error),
+    /// Nobody answers at the address.
+    #[error("{0}")]
+    Unreachable(io::Error),
     /// No peer was met.
     #[error(transparent)]
     Meet(#[from] MeetError),
@@ -153,7 +159,7 @@ impl Task {
         let setup = Rc::clone(&self.setup);
         self.dialling = Some(Box::pin(async move {
             let call = async {
-                let stream = TcpStream::connect(setup.address).await?;
+                let stream = reach(&setup.address).await?;
                 meet::tune(&stream, &setup.options)?;
                 let met = meet::dial(stream, &setup.identity, &setup.resource, setup.peer).await?;
                 settle(met, &setup).await
@@ -195,6 +201,9 @@ impl Task {
                     self.setup.counters.add(Counted::PeerRefused);
                 }
                 let failure = error.to_string();
+                // Whoever does not answer at all is down, most likely: that needs no words.
+                let reached = !matches!(error, DialError::Unreachable(_));
+                *self.shared.trouble.borrow_mut() = reached.then(|| failure.clone());
                 let (resource, peer) = (&self.setup.resource, &self.setup.peer_name);
                 if failure == self.failure {
                     debug!(resource, peer, failure, "cannot connect");
@@ -289,6 +298,7 @@ impl Task {
         self.running = Some(Running { link, task, instance: authenticated.instance, since: Instant::now() });
         self.dialling = None;
         self.failure.clear();
+        *self.shared.trouble.borrow_mut() = None;
     }
 
     fn lost(&mut self, ended: &Ended, stream: TcpStream) {
@@ -328,6 +338,18 @@ impl Task {
         }
         while self.closing.join_next().await.is_some() {}
     }
+}
+
+/// Connects to the first of the addresses that a configured one stands for now.
+async fn reach(address: &Address) -> Result<TcpStream, DialError> {
+    match address {
+        Address::Ip(address) => TcpStream::connect(address).await,
+        Address::Name { host, port } => {
+            let found: Vec<_> = lookup_host((host.as_str(), *port)).await.map_err(DialError::Name)?.collect();
+            TcpStream::connect(&found[..]).await
+        }
+    }
+    .map_err(DialError::Unreachable)
 }
 
 /// Waits until both ends could use a connection as the link, and the deciding one may choose it, or has chosen it.

@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, rc::Rc, time::Instant};
 use block::VolumeNumber;
 use futures_util::future::join_all;
 use replication::{
-    DiskError, Effect, Event, Input, Instant as Moment, NodeId, OperatorRequest, Refusal, Resource,
+    ConnectionState, DiskError, Effect, Event, Input, Instant as Moment, NodeId, OperatorRequest, Refusal,
+    Resource,
 };
 use slab::Slab;
 use tokio::{
@@ -133,6 +134,9 @@ impl Task {
                 for connection in &mut status.connections {
                     let peer = self.parts.peers.get(&connection.peer);
                     connection.congested = peer.is_some_and(Peer::congested);
+                    if connection.state == ConnectionState::Connecting {
+                        connection.trouble = peer.and_then(Peer::trouble);
+                    }
                 }
                 let report = Report { status, sessions: self.parts.export.sessions() };
                 // Whoever asked may have gone.

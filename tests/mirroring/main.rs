@@ -8,3 +8,4 @@ mod disks;
 mod modes;
 mod outages;
 mod roles;
+mod strangers;

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use ops::metrics::Latencies;
+use ops::{config::Address, metrics::Latencies};
 use replication::{
     NodeId,
     authenticate::{AuthError, Identity, Refusal, Secret},
@@ -32,8 +32,35 @@ fn another_secret_is_refused_at_both_ends() {
         high.peer.want(true);
         log.wait_for("the other end does not know the secret of the cluster").await;
         let text = log.wait_for("the secrets may differ").await;
+        // Who it claims to be, at the end that was called; who it should be, at the end that calls; and `status` knows.
+        assert!(text.contains(r#"about \"db\""#) && text.contains("peer=\"node-8\""), "{text}");
+        let known = || high.peer.trouble().into_iter().chain(low.peer.trouble()).collect::<Vec<_>>();
+        assert!(known().iter().any(|trouble| trouble.contains("secret")), "{:?}", known());
         assert!(!text.contains("not the secret") && !text.contains("the secret of the cluster\""), "{text}");
         assert!(low.unread().is_empty() && high.unread().is_empty());
+    });
+}
+
+/// A host name that nobody knows is told, and is looked up for each call: it may be known by then.
+#[test]
+fn a_name_is_looked_up_for_each_call() {
+    run(async {
+        let port = Port::open(process(HIGH)).await;
+        let name = |host: &str, port: u16| Address::Name { host: host.to_owned(), port };
+        let nowhere = port.start_at(name("not a host name", 1), patient());
+        nowhere.peer.want(true);
+        while nowhere.peer.trouble().is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert!(nowhere.peer.trouble().unwrap().contains("look the host name up"));
+        let low = Port::open(process(LOW)).await;
+        let high = Port::open(process(HIGH)).await;
+        let address = name("localhost", high.address.port());
+        let (high, low) = (high.start(low.address, patient()), low.start_at(address, patient()));
+        low.peer.want(true);
+        high.peer.want(true);
+        low.connected().await;
+        assert_eq!(low.peer.trouble(), None);
     });
 }
 
@@ -127,7 +154,7 @@ fn an_impostor_that_is_called_is_no_peer() {
             resource: "db".into(),
             peer: HIGH,
             peer_name: "high".into(),
-            address: mirror.local_addr().unwrap(),
+            address: Address::Ip(mirror.local_addr().unwrap()),
             options: Options::default(),
             latencies: Arc::new(Latencies::new("db", [LOW, HIGH])),
             counters: Arc::default(),

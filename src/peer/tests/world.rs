@@ -13,7 +13,7 @@ use std::{
 
 use block::{Extent, VolumeNumber};
 use bytes::{Bytes, BytesMut};
-use ops::metrics::Latencies;
+use ops::{config::Address, metrics::Latencies};
 use replication::{
     AckMode, Input, LinkId, NodeId, NodeSet, Packet, Sequence,
     authenticate::{Identity, Secret},
@@ -91,6 +91,11 @@ impl Port {
 
     /// Starts the resource `db` of this process, with its peer at `peer`.
     pub(super) fn start(self, peer: SocketAddr, options: Options) -> Node {
+        self.start_at(Address::Ip(peer), options)
+    }
+
+    /// The same with an address that may be a name.
+    pub(super) fn start_at(self, peer: Address, options: Options) -> Node {
         let other = other_of(self.identity.node);
         let setup = Setup {
             identity: Arc::clone(&self.identity),
