@@ -1,4 +1,5 @@
-//! Connections whose other end has not proved itself yet: their number is bounded, in all and for each address.
+//! Connections whose other end has not proved itself, or never will: their number is bounded, in all and for each
+//! address.
 
 use std::{collections::BTreeMap, net::IpAddr};
 

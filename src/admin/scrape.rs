@@ -10,37 +10,34 @@ use axum::{
     routing::get,
 };
 use ops::metrics::{self, Process, Scrape};
-use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
+use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{View, http};
-use crate::daemon::Resource;
+use crate::{daemon::Resource, half_open::HalfOpen};
 
 /// Answers on a listener until the node stops.
 pub async fn serve(listener: TcpListener, view: Arc<View>, stop: CancellationToken) {
     let router =
         Router::new().route("/metrics", get(scrape)).route("/healthz", get(healthy)).with_state(view);
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut open = HalfOpen::new(CONNECTIONS_MAX, CONNECTIONS_MAX_EACH);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => return,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 super::pause_after(&error).await;
                 continue;
             }
         };
-        // Whoever holds a connection open for long gives its place back.
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
         let (router, stop) = (router.clone(), stop.clone());
-        tokio::spawn(async move {
-            // An error means that the time is up; the connection is closed by then.
-            let _ = timeout(CONNECTION_TIME_MAX, http::serve(stream, router, stop)).await;
-            drop(place);
-        });
+        // Whoever holds a connection open for long gives its place back.
+        let connection = tokio::spawn(timeout(CONNECTION_TIME_MAX, http::serve(stream, router, stop)));
+        // Connections that say nothing keep nobody out: the oldest of a crowd makes room.
+        open.add(address.ip(), connection.abort_handle());
     }
 }
 
@@ -103,6 +100,7 @@ const STIME: usize = 15;
 const STARTTIME: usize = 22;
 const RSS: usize = 24;
 
-const CONNECTIONS_MAX: usize = 32;
+const CONNECTIONS_MAX: usize = 64;
+const CONNECTIONS_MAX_EACH: usize = 32;
 const CONNECTION_TIME_MAX: Duration = Duration::from_mins(2);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
