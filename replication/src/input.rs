@@ -29,6 +29,12 @@ pub enum Input {
         /// What is asked.
         command: Command,
     },
+    /// Nobody waits for a command any more. It is answered at once; a change that was sent keeps its place in the order,
+    /// before every later one on the same bytes. A command that was answered already is left alone.
+    Abort {
+        /// The command's name.
+        id: CommandId,
+    },
     /// How many sessions use the resource now. With auto-promote, a Primary without sessions steps down.
     Sessions {
         /// How many.

@@ -23,6 +23,7 @@ impl Resource {
     pub(crate) fn operator(&mut self, request: OperatorRequest, verb: &Verb) {
         match *verb {
             Verb::Primary { force } => {
+                self.barred = false;
                 if self.role == Role::Primary {
                     self.auto_promoted = false;
                     return self.reply(request, Ok(()));
@@ -52,6 +53,7 @@ impl Resource {
     }
 
     fn make_secondary(&mut self, request: OperatorRequest, force: bool) {
+        self.barred |= force;
         if self.role != Role::Primary {
             return self.reply(request, Ok(()));
         }

@@ -42,7 +42,7 @@ pub(crate) struct Consent {
 impl Resource {
     /// A command before the node is Primary: it may promote it.
     pub(crate) fn early_command(&mut self, volume: VolumeNumber, id: CommandId, command: Command) {
-        let may_promote = self.config.auto_promote && self.demotion.is_none();
+        let may_promote = self.config.auto_promote && !self.barred && self.demotion.is_none();
         if self.promotion.is_none() && (!may_promote || self.refusal(false).is_some()) {
             return self.complete(id, Status::Failed(Failure::Standby));
         }

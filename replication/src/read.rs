@@ -83,8 +83,7 @@ impl Resource {
     /// No good replica is left that did not fail.
     fn nobody_reads(&mut self, task: usize) {
         if self.tasks[task].failed.is_empty() {
-            self.tasks[task].state = State::Held;
-            self.held.push_back(task);
+            self.hold(task);
         } else {
             self.finish(task, Status::Failed(Failure::ReadError));
         }

@@ -61,6 +61,8 @@ pub struct Resource {
     /// Until when a lost Primary may believe that it still is one.
     pub(crate) grace_until: Option<Instant>,
     pub(crate) auto_promoted: bool,
+    /// Whether an operator forced the node to be Secondary while sessions used it: they do not promote it again.
+    pub(crate) barred: bool,
     pub(crate) sessions: u32,
     pub(crate) stopping: Option<Stopping>,
     pub(crate) everywhere_told: Sequence,
@@ -255,6 +257,7 @@ impl Resource {
             deferred: Vec::new(),
             grace_until: None,
             auto_promoted: false,
+            barred: false,
             sessions: 0,
             stopping: None,
             everywhere_told: Sequence(0),
@@ -285,6 +288,7 @@ impl Resource {
         self.out = std::mem::take(effects);
         match input {
             Input::Command { volume, id, command } => self.command(volume, id, command),
+            Input::Abort { id } => self.abort(id),
             Input::Sessions { count } => self.set_sessions(count),
             Input::Disk { op, result } => self.disk_answered(op, result),
             Input::PeerConnected { peer, link } => self.peer_connected(peer, link),

@@ -334,6 +334,8 @@ impl Resource {
     }
 
     pub(crate) fn set_sessions(&mut self, count: u32) {
+        // A new one is somebody's wish to use the node, the operator's too.
+        self.barred &= count <= self.sessions;
         self.sessions = count;
         self.changed = true;
     }
@@ -342,10 +344,9 @@ impl Resource {
     pub(crate) fn update_serves(&mut self) {
         let able = self.stopping.is_none()
             && match self.role {
-                Role::Primary => {
-                    (0..self.volumes.len()).all(|volume| self.volumes[volume].quorum && self.has_data(volume))
-                }
-                _ => self.config.auto_promote && self.refusal(false).is_none(),
+                // Without quorum or data, commands wait here: initiators that were told so would fail them.
+                Role::Primary => true,
+                _ => self.config.auto_promote && !self.barred && self.refusal(false).is_none(),
             };
         if self.serves != Some(able) {
             self.serves = Some(able);

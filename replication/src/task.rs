@@ -24,6 +24,8 @@ pub(crate) struct Task {
     pub(crate) failed: NodeSet,
     /// What a command that reads before it writes is going to write.
     pub(crate) computed: Option<Payload>,
+    /// Whether it was answered before its end, because nobody waits for it.
+    pub(crate) answered: bool,
 }
 
 /// What a command waits for.
@@ -74,6 +76,7 @@ impl Resource {
             read: 0,
             failed: NodeSet::EMPTY,
             computed: None,
+            answered: false,
         });
         let mut free = true;
         if let Some(extent) = extent {
@@ -94,8 +97,7 @@ impl Resource {
             || !self.has_data(volume)
             || task.command.changes() && self.log_is_full()
         {
-            self.tasks[key].state = State::Held;
-            self.held.push_back(key);
+            self.hold(key);
             return;
         }
         match &task.command {
@@ -110,6 +112,35 @@ impl Resource {
                 self.read(key, extent);
             }
             _ => self.change(key),
+        }
+    }
+
+    /// Lets a command wait. The replicas that could not read for it may be good ones again when it goes on.
+    pub(crate) fn hold(&mut self, key: usize) {
+        if self.tasks[key].answered {
+            return self.finish(key, Status::Failed(Failure::Aborted));
+        }
+        let task = &mut self.tasks[key];
+        task.state = State::Held;
+        task.failed = NodeSet::EMPTY;
+        self.held.push_back(key);
+    }
+
+    /// Nobody waits for a command any more. What was sent goes on, and keeps others from its bytes until it is everywhere
+    /// (P3, P14).
+    pub(crate) fn abort(&mut self, id: CommandId) {
+        if let Some(at) = self.early.iter().position(|(_, early, _)| *early == id) {
+            self.early.remove(at);
+            return self.complete(id, Status::Failed(Failure::Aborted));
+        }
+        let mut tasks = self.tasks.iter();
+        let Some((key, task)) = tasks.find(|(_, task)| task.id == id && !task.answered) else { return };
+        if matches!(task.state, State::Changing(_)) {
+            self.tasks[key].answered = true;
+            self.complete(id, Status::Failed(Failure::Aborted));
+        } else {
+            self.held.retain(|held| *held != key);
+            self.finish(key, Status::Failed(Failure::Aborted));
         }
     }
 
@@ -157,7 +188,9 @@ impl Resource {
             let granted = &mut self.granted;
             self.volumes[task.volume].commands.release(ticket, |next| granted.push_back(Granted::Task(next)));
         }
-        self.complete(task.id, status);
+        if !task.answered {
+            self.complete(task.id, status);
+        }
         if self.tasks.is_empty() {
             self.changed |= self.demotion.is_some() || self.stopping.is_some() || self.sessions == 0;
         }

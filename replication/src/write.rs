@@ -288,8 +288,7 @@ impl Resource {
                         self.finish(task, Status::Failed(failure(error)));
                     }
                     _ => {
-                        self.tasks[task].state = State::Held;
-                        self.held.push_back(task);
+                        self.hold(task);
                         self.changed = true;
                     }
                 }

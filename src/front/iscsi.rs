@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{Status, VolumeNumber};
+use block::{CommandId, Status, VolumeNumber};
 use bytes::BytesMut;
 use ops::metrics::{Counted, Counters};
 use target_proto::iscsi::TaskId;
@@ -153,6 +153,8 @@ struct Session {
 #[derive(Debug, Default)]
 struct InHand {
     then: Option<Continuation>,
+    /// The command that is with the volume.
+    command: Option<CommandId>,
     aborted: bool,
 }
 
@@ -256,6 +258,7 @@ impl Session {
         for (tag, status) in statuses.drain(..) {
             let task = TaskId(u16::try_from(tag).expect("the tag is the number of a task"));
             let in_hand = &mut self.in_hand[usize::from(task.0)];
+            in_hand.command = None;
             let then = in_hand.then.take().expect("a command is submitted with what resumes it");
             if in_hand.aborted {
                 // What is left of an aborted command is not done.
@@ -275,7 +278,7 @@ impl Session {
             for effect in effects.drain(..) {
                 match effect {
                     Effect::Execute(execute) => self.execute(execute),
-                    Effect::Abort(task) => self.in_hand(task).aborted = true,
+                    Effect::Abort(task) => self.abort(task),
                     Effect::Manage(manage) => self.manage(manage),
                     Effect::Rejected(reason, header) => self.log_reject(reason, header),
                     Effect::Close(reason) => self.close(reason),
@@ -285,6 +288,16 @@ impl Session {
                 self.effects = effects;
                 return;
             }
+        }
+    }
+
+    /// What a task waits for ends at once: a volume without quorum would keep it for ever.
+    fn abort(&mut self, task: TaskId) {
+        let completions = Rc::clone(&self.completions);
+        let in_hand = self.in_hand(task);
+        in_hand.aborted = true;
+        if let Some(command) = in_hand.command {
+            self.view.export.volume.abort(command, &completions, u64::from(task.0));
         }
     }
 
@@ -304,8 +317,9 @@ impl Session {
         match step {
             Step::Done(response) => self.done(task, &response),
             Step::Submit { volume, command, then } => {
-                self.in_hand(task).then = Some(then);
-                self.view.export.volume.submit(volume, command, &completions, tag);
+                let command = self.view.export.volume.submit(volume, command, &completions, tag);
+                let in_hand = self.in_hand(task);
+                (in_hand.then, in_hand.command) = (Some(then), Some(command));
             }
             Step::Persist { volume, registry, then } => {
                 self.in_hand(task).then = Some(then);

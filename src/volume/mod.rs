@@ -8,7 +8,7 @@ mod waiting;
 
 use std::rc::Rc;
 
-use block::{Command, VolumeNumber};
+use block::{Command, CommandId, VolumeNumber};
 use bytes::Bytes;
 use replication::Input;
 
@@ -45,9 +45,24 @@ impl Handle {
     }
 
     /// Submits a command. Its status arrives in `completions` under `tag`, once.
-    pub fn submit(&self, volume: VolumeNumber, command: Command, completions: &Rc<Completions>, tag: u64) {
+    pub fn submit(
+        &self,
+        volume: VolumeNumber,
+        command: Command,
+        completions: &Rc<Completions>,
+        tag: u64,
+    ) -> CommandId {
         let id = self.waiting.expect(&command, completions, tag);
         self.mailbox.push(Input::Command { volume, id, command });
+        id
+    }
+
+    /// Nobody waits for a command any more: its status arrives soon, whatever the command waited for. Nothing happens
+    /// where the status is in `completions` already.
+    pub fn abort(&self, id: CommandId, completions: &Rc<Completions>, tag: u64) {
+        if self.waiting.expects(id, completions, tag) {
+            self.mailbox.push(Input::Abort { id });
+        }
     }
 
     /// Tells how many sessions use the resource now.

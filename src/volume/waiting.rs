@@ -40,6 +40,14 @@ impl Waiting {
         CommandId(self.places.borrow_mut().insert(place) as u64)
     }
 
+    /// Whether the name is still that of this very command.
+    #[must_use]
+    pub fn expects(&self, id: CommandId, completions: &Rc<Completions>, tag: u64) -> bool {
+        let places = self.places.borrow();
+        let place = usize::try_from(id.0).ok().and_then(|key| places.get(key));
+        place.is_some_and(|place| Rc::ptr_eq(&place.completions, completions) && place.tag == tag)
+    }
+
     /// Delivers a status. The name may be given again from now on.
     ///
     /// # Panics
@@ -84,7 +92,13 @@ mod tests {
         let (first, second) = (Rc::default(), Rc::default());
         let (a, b) =
             (waiting.expect(&Command::Flush, &first, 7), waiting.expect(&Command::Flush, &second, 9));
+        assert!(
+            waiting.expects(b, &second, 9)
+                && !waiting.expects(b, &first, 9)
+                && !waiting.expects(b, &second, 7)
+        );
         waiting.complete(b, Status::Miscompare { offset: 1 });
+        assert!(!waiting.expects(b, &second, 9), "the name is free");
         waiting.complete(a, Status::Done);
         let (mut of_first, mut of_second) = (Vec::new(), Vec::new());
         first.take_now(&mut of_first);

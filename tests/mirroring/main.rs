@@ -7,5 +7,6 @@ mod cluster;
 mod disks;
 mod modes;
 mod outages;
+mod quorum;
 mod roles;
 mod strangers;

@@ -154,4 +154,8 @@ pub enum Failure {
     /// The node is stopping. A change that was under way may be stored or not, as for [`Failure::Standby`].
     #[error("the node is stopping")]
     Stopping,
+    /// Nobody waits for the command any more. A change that was under way may be stored or not, as for
+    /// [`Failure::Standby`].
+    #[error("the command was aborted")]
+    Aborted,
 }

@@ -233,6 +233,7 @@ impl Context {
             Failure::NoData => Sense::not_ready(Additional::UNAVAILABLE),
             // The connection ends soon. Until then the initiator tries again rather than give the error to its user.
             Failure::Stopping => return Response::status(ScsiStatus::Busy),
+            Failure::Aborted => return Response::status(ScsiStatus::TaskAborted),
         };
         Response::check(sense, self.format)
     }

@@ -227,7 +227,9 @@ fn failed(target: &mut Target, context: Context, copy: &Copy, failure: Failure) 
         Failure::ReadError | Failure::WriteError | Failure::NoSpace => {
             aborted(target, context, copy, Additional::THIRD_PARTY_DEVICE_FAILURE)
         }
-        Failure::Standby | Failure::NoData | Failure::Stopping => end(target, copy, context.failed(failure)),
+        Failure::Standby | Failure::NoData | Failure::Stopping | Failure::Aborted => {
+            end(target, copy, context.failed(failure))
+        }
     }
 }
 
