@@ -270,7 +270,13 @@ impl Resource {
     }
 
     /// A diskless peer knows a generation that the local replica is not in.
-    fn left_behind_by_diskless(&mut self, volume: usize, peer: usize) {
+    pub(crate) fn left_behind_by_diskless(&mut self, volume: usize, peer: usize) {
+        // A good replica learns of a generation from the Primary itself, be it after the others.
+        let from_primary = self.volumes[volume].state == DiskState::UpToDate
+            && self.primary().is_some_and(|primary| primary != self.peers[peer].node);
+        if from_primary {
+            return;
+        }
         let Some(theirs) = self.peers[peer].up().and_then(|state| state.volumes.get(volume)) else { return };
         let current = theirs.lineage.current;
         let diskless = theirs.disk == DiskState::Diskless;

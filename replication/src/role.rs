@@ -274,6 +274,11 @@ impl Resource {
         if self.config.quorum == Quorum::Majority {
             self.grace_until = Some(Instant(self.now.0 + self.config.peer_timeout));
         }
+        for volume in 0..self.volumes.len() {
+            for other in 0..self.peers.len() {
+                self.left_behind_by_diskless(volume, other);
+            }
+        }
     }
 
     /// Goes on with promotions and demotions.
