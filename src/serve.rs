@@ -41,7 +41,10 @@ pub fn run(arguments: &cli::Serve) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Without a configuration, nobody has chosen where the node is reached.
     let guide = matches!(arguments.source(), Source::Disk(_)).then(|| guide(&config));
-    runtime.block_on(serve(config, &node, guide))
+    let served = runtime.block_on(serve(config, &node, guide));
+    // Nothing of it waits for a thread that a disk holds up.
+    runtime.shutdown_background();
+    served
 }
 
 async fn serve(config: Config, name: &str, guide: Option<String>) -> anyhow::Result<()> {

@@ -88,6 +88,8 @@ pub struct ResourceConfig {
     pub quorum: Quorum,
     /// Which replica serves a read.
     pub read_balancing: ReadBalancing,
+    /// How long a local disk may take for an operation before it is given up, where a good peer is there; zero: for ever.
+    pub disk_timeout: Duration,
     /// Within this time both ends of a link that broke have noticed it. With quorum on, nobody becomes Primary until
     /// so long after the Primary was lost: by then it knows that it is alone.
     pub peer_timeout: Duration,

@@ -158,6 +158,13 @@ pub enum Event {
         /// What happens between it and ours.
         replication: ReplicationState,
     },
+    /// A disk of this node has not answered for `disk_timeout`.
+    SlowDisk {
+        /// The volume.
+        volume: VolumeNumber,
+        /// Whether it was given up: good peers serve the volume. Where there is none, the disk is waited for.
+        given_up: bool,
+    },
     /// Whether this node may serve the resource's volumes to initiators now, or could after a promotion.
     /// Front ends report their paths' states from it.
     Serves {

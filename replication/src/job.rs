@@ -4,7 +4,7 @@ use block::{Extent, VolumeNumber};
 use bytes::Bytes;
 
 use crate::{
-    DiskAnswer, DiskError, DiskOp, DiskRequest, DiskState, Effect, Event, LinkId, NodeSet, Resource,
+    DiskAnswer, DiskError, DiskOp, DiskRequest, DiskState, Effect, Event, Instant, LinkId, NodeSet, Resource,
     Sequence,
     bitmap::Bitmap,
     meta,
@@ -21,6 +21,15 @@ pub(crate) struct Job {
     request: Option<DiskRequest>,
     /// Whether the disk works on it.
     pub(crate) out: bool,
+    /// Since when it does.
+    pub(crate) since: Instant,
+}
+
+impl Job {
+    /// Whether the disk works on it and somebody waits for that.
+    pub(crate) const fn is_awaited(&self) -> bool {
+        self.out && !matches!(self.kind, Kind::Abandoned)
+    }
 }
 
 /// Whose a job is.
@@ -48,6 +57,8 @@ pub(crate) enum Kind {
     StopFlush,
     /// Bitmaps, at a clean stop.
     Bitmap,
+    /// The disk was given up: nobody waits, but the name stays taken until the disk answers.
+    Abandoned,
 }
 
 /// What follows once the superblock is on the disk.
@@ -76,7 +87,7 @@ impl Resource {
         kind: Kind,
         request: Option<DiskRequest>,
     ) -> usize {
-        let key = self.jobs.insert(Job { volume, ticket: None, kind, request, out: false });
+        let key = self.jobs.insert(Job { volume, ticket: None, kind, request, out: false, since: self.now });
         let mut free = true;
         if let Some((extent, access)) = range {
             let (ticket, granted) = self.volumes[volume].ranges.acquire(extent, access, key);
@@ -110,11 +121,13 @@ impl Resource {
     pub(crate) fn submit(&mut self, key: usize, request: DiskRequest) {
         let job = &mut self.jobs[key];
         job.out = true;
+        job.since = self.now;
         let volume = &mut self.volumes[job.volume];
         if let DiskRequest::Write { extent, .. } | DiskRequest::WriteZeroes { extent, .. } = &request {
             volume.written_bytes += extent.len;
         }
         self.out.push(Effect::Disk { volume: volume.config.number, op: DiskOp(key as u64), request });
+        self.watch_disks();
     }
 
     pub(crate) fn disk_answered(&mut self, op: DiskOp, result: Result<DiskAnswer, DiskError>) {
@@ -123,7 +136,9 @@ impl Resource {
         else {
             return;
         };
-        let target = &mut self.volumes[self.jobs[key].volume];
+        let volume = self.jobs[key].volume;
+        self.disk_is_alive(volume);
+        let target = &mut self.volumes[volume];
         target.disk_error = result.as_ref().err().copied().or(target.disk_error);
         let attached = target.disk.is_some();
         self.job_ended(key, if attached { result } else { Err(DETACHED) });
@@ -137,16 +152,38 @@ impl Resource {
     }
 
     fn remove_job(&mut self, key: usize) {
-        let job = self.jobs.remove(key);
-        if let Some(ticket) = job.ticket {
+        self.release_range(key);
+        self.jobs.remove(key);
+    }
+
+    fn release_range(&mut self, key: usize) {
+        let job = &mut self.jobs[key];
+        if let Some(ticket) = job.ticket.take() {
             let granted = &mut self.granted;
             self.volumes[job.volume].ranges.release(ticket, |next| granted.push_back(Granted::Job(next)));
         }
     }
 
+    /// Gives a job up that the disk works on: whose it was.
+    pub(crate) fn abandon_job(&mut self, key: usize) -> Kind {
+        self.release_range(key);
+        std::mem::replace(&mut self.jobs[key].kind, Kind::Abandoned)
+    }
+
     fn job_ended(&mut self, key: usize, result: Result<DiskAnswer, DiskError>) {
         let (volume, kind) = (self.jobs[key].volume, self.jobs[key].kind);
         self.remove_job(key);
+        self.follow_job(volume, key, kind, result);
+    }
+
+    /// What follows from the end of a job.
+    pub(crate) fn follow_job(
+        &mut self,
+        volume: usize,
+        key: usize,
+        kind: Kind,
+        result: Result<DiskAnswer, DiskError>,
+    ) {
         // A stop waits for the last one.
         self.changed |= self.stopping.is_some();
         match kind {
@@ -173,6 +210,7 @@ impl Resource {
                 self.volumes[volume].bitmap_writes += 1;
                 self.changed = true;
             }
+            Kind::Abandoned => {}
         }
     }
 
@@ -286,11 +324,6 @@ impl Resource {
                 }
             }
         }
-    }
-
-    /// Whether a disk works on something, or something waits for one.
-    pub(crate) fn disks_idle(&self) -> bool {
-        self.jobs.is_empty()
     }
 
     pub(crate) fn number(&self, volume: usize) -> VolumeNumber {

@@ -28,6 +28,7 @@ mod resource;
 mod resync;
 mod role;
 mod sabotage;
+mod slow_disk;
 mod state;
 mod status;
 mod stop;

@@ -263,6 +263,7 @@ impl Resource {
             // Others may have caught up meanwhile with the generation that is known here.
             volume.left = crate::NodeSet::EMPTY;
             volume.uneven = crate::NodeSet::EMPTY;
+            volume.failing = crate::NodeSet::EMPTY;
         }
         self.event(Event::Role(Role::Primary));
         self.end_promotion(None);

@@ -68,6 +68,8 @@ pub struct Resource {
     pub(crate) everywhere_told: Sequence,
     pub(crate) everywhere_due: Option<Instant>,
     pub(crate) wake: Option<Instant>,
+    /// When the disks are looked at that have something to do.
+    pub(crate) disk_due: Option<Instant>,
     pub(crate) serves: Option<bool>,
     pub(crate) changed: bool,
     pub(crate) spare_legs: Vec<Vec<crate::write::Leg>>,
@@ -114,6 +116,8 @@ pub(crate) struct Volume {
     pub(crate) state: DiskState,
     /// What is wrong with the local disk, in words for an operator.
     pub(crate) trouble: Option<String>,
+    /// Whether the local disk does not answer, and is waited for.
+    pub(crate) slow: bool,
     /// The last error that the local disk answered with.
     pub(crate) disk_error: Option<DiskError>,
     /// Whether the disk was found in use, and what it may have lost meanwhile is not settled yet.
@@ -125,6 +129,8 @@ pub(crate) struct Volume {
     pub(crate) left: NodeSet,
     /// The nodes that may lack changes of this Primary, acknowledged ones too, which the others do not know yet.
     pub(crate) uneven: NodeSet,
+    /// The nodes whose disk failed a change, and whose next state, which tells that it is gone, is still to come.
+    pub(crate) failing: NodeSet,
     /// The change that brings a new generation to everyone.
     pub(crate) generation: Option<usize>,
     pub(crate) quorum: bool,
@@ -263,6 +269,7 @@ impl Resource {
             everywhere_told: Sequence(0),
             everywhere_due: None,
             wake: None,
+            disk_due: None,
             serves: None,
             changed: true,
             spare_legs: Vec::new(),
@@ -327,6 +334,7 @@ impl Resource {
     /// Looks at everything that may have become possible or necessary.
     fn recheck(&mut self) {
         self.update_quorum();
+        self.update_slow_disks();
         self.update_disks();
         self.update_resyncs();
         self.update_generations();
@@ -375,7 +383,8 @@ impl Resource {
         // Once committed, it is the disks that a promotion waits for.
         let open = self.promotion.as_ref().filter(|promotion| !promotion.committed);
         let promotion = open.map(|promotion| promotion.deadline);
-        let next = [promotion, self.grace_until, self.everywhere_due].into_iter().flatten().min();
+        let next =
+            [promotion, self.grace_until, self.everywhere_due, self.disk_due].into_iter().flatten().min();
         if let Some(next) = next.filter(|next| self.wake.is_none_or(|wake| *next < wake)) {
             self.wake = Some(next);
             self.out.push(Effect::WakeAt(next));
@@ -426,6 +435,7 @@ impl Volume {
             config: volume.clone(),
             state: DiskState::Diskless,
             trouble,
+            slow: false,
             disk_error: None,
             crashed: disk.as_ref().is_some_and(|disk| disk.flags.in_use),
             known: disk.as_ref().map(|disk| disk.current).unwrap_or_default(),
@@ -433,6 +443,7 @@ impl Volume {
             disk,
             left: NodeSet::EMPTY,
             uneven: NodeSet::EMPTY,
+            failing: NodeSet::EMPTY,
             generation: None,
             quorum: false,
             commands: RangeLock::new(),

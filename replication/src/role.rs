@@ -266,6 +266,11 @@ impl Resource {
     /// The Primary is gone without a word.
     pub(crate) fn primary_lost(&mut self, peer: usize) {
         self.wait_for_lost();
+        for volume in 0..self.volumes.len() {
+            for other in 0..self.peers.len() {
+                self.left_behind_by_diskless(volume, other);
+            }
+        }
         self.compare_tails(peer);
     }
 
@@ -273,11 +278,6 @@ impl Resource {
     pub(crate) fn wait_for_lost(&mut self) {
         if self.config.quorum == Quorum::Majority {
             self.grace_until = Some(Instant(self.now.0 + self.config.peer_timeout));
-        }
-        for volume in 0..self.volumes.len() {
-            for other in 0..self.peers.len() {
-                self.left_behind_by_diskless(volume, other);
-            }
         }
     }
 

@@ -187,11 +187,16 @@ impl Resource {
         let node = self.peers[peer].node;
         let change = &mut self.changes[key];
         let (volume, what) = (change.volume, change.what);
+        let mut newly = false;
         for leg in change.legs.iter_mut().filter(|leg| leg.peer == peer) {
-            leg.lost = true;
+            newly |= !std::mem::replace(&mut leg.lost, true);
         }
         if let What::Data(extent) = what {
-            self.volumes[volume].mark(NodeSet::EMPTY.with(node), extent);
+            let target = &mut self.volumes[volume];
+            target.mark(NodeSet::EMPTY.with(node), extent);
+            if newly {
+                target.failing = target.failing.with(node);
+            }
         }
         self.advance(key);
         self.changed = true;
@@ -234,6 +239,11 @@ impl Resource {
             }
         }
         for at in 0..self.volumes.len() {
+            let target = &mut self.volumes[at];
+            if volume.is_none_or(|volume| volume == at) && target.failing.contains(node) {
+                target.failing = target.failing.without(node);
+                target.uneven = target.uneven.with(node);
+            }
             // Until it notices, it may still catch up with the generation from others: the next change begins one.
             if volume.is_none_or(|volume| volume == at) {
                 self.volumes[at].left = self.volumes[at].left.without(node);
@@ -386,7 +396,8 @@ impl Resource {
         let node = self.config.node;
         let needed = self.volumes.iter().any(|volume| volume.config.disks.without(node).len() >= 2);
         // Who may lack something is told first.
-        let uneven = self.volumes.iter().any(|volume| !volume.uneven.is_empty());
+        let uneven =
+            self.volumes.iter().any(|volume| !volume.uneven.is_empty() || !volume.failing.is_empty());
         if self.role != Role::Primary || !needed || uneven {
             self.everywhere_due = None;
             return;

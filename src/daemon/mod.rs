@@ -4,7 +4,7 @@ mod assemble;
 mod node;
 pub mod secrets;
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
 use anyhow::{Context, bail};
 use futures_util::future::join_all;
@@ -16,6 +16,7 @@ use replication::{Event, authenticate};
 use tokio::{
     sync::{broadcast, mpsc},
     task::JoinSet,
+    time::timeout,
 };
 use tracing::{info, warn};
 
@@ -125,7 +126,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Finishes what is in flight, closes the disks and ends the threads.
+    /// Finishes what is in flight, closes the disks and ends the threads. A thread with a disk that does not answer is left
+    /// behind, to end with the process.
     pub async fn stop(self) {
         let Self { node, threads, mut doors, .. } = self;
         doors.shutdown().await;
@@ -140,8 +142,11 @@ impl Daemon {
         }
         let joined =
             tokio::task::spawn_blocking(|| threads.into_iter().map(JoinHandle::join).all(|end| end.is_ok()));
-        if !joined.await.unwrap_or(false) {
-            warn!("a shard's thread ended with a panic");
+        match timeout(THREADS_MAX, joined).await {
+            Ok(Ok(true)) => {}
+            Ok(_) => warn!("a shard's thread ended with a panic"),
+            // The resources have stopped: what is left is with a disk, or with a lookup of a host name.
+            Err(_) => warn!("a shard's thread waits for a disk that does not answer; leaving without it"),
         }
     }
 }
@@ -179,6 +184,9 @@ fn start_shards(resources: usize) -> anyhow::Result<(Vec<Shard>, Vec<JoinHandle<
         .collect::<anyhow::Result<Vec<_>>>()?;
     Ok(started.into_iter().unzip())
 }
+
+/// How long threads may take to end when their resources have stopped.
+const THREADS_MAX: Duration = Duration::from_secs(1);
 
 /// Events that a slow listener may be behind.
 const EVENTS_MAX: usize = 1024;

@@ -2,7 +2,11 @@
 //!
 //! A full queue costs one wake-up, one submission to the disks and one write to each peer.
 
-use std::{collections::BTreeMap, rc::Rc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use block::VolumeNumber;
 use futures_util::future::join_all;
@@ -13,9 +17,9 @@ use replication::{
 use slab::Slab;
 use tokio::{
     sync::{broadcast, mpsc, oneshot},
-    time::sleep_until,
+    time::{sleep_until, timeout},
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Control, Export, Mailbox, Report, Reservations, Store, Waiting};
 use crate::{disk::Disk, local::Queue, peer::Peer};
@@ -180,7 +184,7 @@ impl Task {
                     let _ = self.requests.remove(key).send(result);
                 }
                 Effect::Event(event) => {
-                    info!(resource = parts.name, ?event, "changed");
+                    note(&parts.name, &event);
                     parts.export.changed(&event);
                     // Nobody may be listening.
                     let _ = parts.events.send((parts.place, event));
@@ -193,13 +197,33 @@ impl Task {
 
     async fn close(self) {
         join_all(self.parts.peers.into_values().map(Peer::stop)).await;
-        join_all(self.parts.disks.into_values().map(Disk::close)).await;
+        let closed = join_all(self.parts.disks.into_values().map(Disk::close));
+        // A disk that was given up may never answer; what is with it stays with it until the process ends.
+        if timeout(CLOSE_MAX, closed).await.is_err() {
+            warn!(resource = self.parts.name, "leaving a disk that does not answer");
+        }
         for reply in self.stop_replies {
             // Whoever asked may have gone.
             let _ = reply.send(());
         }
     }
 }
+
+/// Logs a change.
+fn note(resource: &str, event: &Event) {
+    match event {
+        Event::SlowDisk { volume, given_up: true } => {
+            warn!(resource, %volume, "the disk did not answer for disk-timeout: it is given up, peers serve the volume");
+        }
+        Event::SlowDisk { volume, given_up: false } => {
+            warn!(resource, %volume, "the disk has not answered for disk-timeout; without a good peer, it is waited for");
+        }
+        event => info!(resource, ?event, "changed"),
+    }
+}
+
+/// How long the disks of a resource that has stopped may take for what nobody waits for.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// A core asks only for disks that it was given. Were that ever wrong, the replica fails and the node goes on.
 const NO_DISK: DiskError = DiskError::Io { errno: rustix::io::Errno::NODEV.raw_os_error() };

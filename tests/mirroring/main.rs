@@ -5,6 +5,7 @@
 mod chaos;
 mod cluster;
 mod disks;
+mod hung_disk;
 mod modes;
 mod outages;
 mod quorum;

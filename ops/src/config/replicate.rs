@@ -37,6 +37,7 @@ impl Config {
             auto_promote: resource.options.auto_promote,
             quorum: resource.options.quorum,
             read_balancing: resource.disk.read_balancing,
+            disk_timeout: resource.disk.disk_timeout,
             peer_timeout,
             promotion_timeout: peer_timeout + PROMOTION_TIMEOUT,
         }

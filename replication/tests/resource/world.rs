@@ -107,6 +107,15 @@ impl World {
         id
     }
 
+    /// Reads a block, and returns the command's name.
+    pub(crate) fn read(&mut self, node: usize, block: u64) -> CommandId {
+        self.names += 1;
+        let id = CommandId(self.names);
+        let command = Command::Read { extent: Extent::new(block * 4096, 4096) };
+        self.put(node, Input::Command { volume: VOLUME, id, command });
+        id
+    }
+
     /// What an operator asks, and the answer that came at once.
     pub(crate) fn operate(&mut self, node: usize, verb: Verb) -> Result<(), Refusal> {
         self.names += 1;
@@ -127,6 +136,14 @@ impl World {
     /// What became of a command.
     pub(crate) fn status(&self, id: CommandId) -> Option<&Status> {
         self.statuses.iter().find(|(command, _)| *command == id).map(|(_, status)| status)
+    }
+
+    /// The disk of a node answers all that it was asked, late.
+    pub(crate) fn thaw(&mut self, node: usize) {
+        self.hung[node] = false;
+        for (of, op) in std::mem::take(&mut self.held) {
+            self.put(of, Input::Disk { op, result: Ok(DiskAnswer::Done) });
+        }
     }
 
     pub(crate) fn role(&self, node: usize) -> Role {
@@ -193,6 +210,7 @@ fn config(nodes: usize, node: usize, quorum: Quorum) -> ResourceConfig {
         auto_promote: true,
         quorum,
         read_balancing: ReadBalancing::PreferLocal,
+        disk_timeout: DISK_TIMEOUT,
         peer_timeout: Duration::from_secs(2),
         promotion_timeout: Duration::from_secs(4),
     }

@@ -209,6 +209,7 @@ impl Scenario {
             quorum: if self.nodes() == 2 { Quorum::Off } else { Quorum::Majority },
             read_balancing: self.balancing,
             peer_timeout: PEER_TIMEOUT,
+            disk_timeout: Duration::from_millis(300),
             promotion_timeout: Duration::from_millis(200),
         }
     }
