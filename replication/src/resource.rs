@@ -116,8 +116,8 @@ pub(crate) struct Volume {
     pub(crate) state: DiskState,
     /// What is wrong with the local disk, in words for an operator.
     pub(crate) trouble: Option<String>,
-    /// Whether the local disk does not answer, and is waited for.
-    pub(crate) slow: bool,
+    /// When the local disk was last found not to answer, while it is waited for.
+    pub(crate) slow: Option<Instant>,
     /// The last error that the local disk answered with.
     pub(crate) disk_error: Option<DiskError>,
     /// Whether the disk was found in use, and what it may have lost meanwhile is not settled yet.
@@ -435,7 +435,7 @@ impl Volume {
             config: volume.clone(),
             state: DiskState::Diskless,
             trouble,
-            slow: false,
+            slow: None,
             disk_error: None,
             crashed: disk.as_ref().is_some_and(|disk| disk.flags.in_use),
             known: disk.as_ref().map(|disk| disk.current).unwrap_or_default(),

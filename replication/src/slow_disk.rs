@@ -47,7 +47,7 @@ impl Resource {
         self.detach(volume);
         let seconds = self.config.disk_timeout.as_secs_f64();
         let target = &mut self.volumes[volume];
-        target.slow = false;
+        target.slow = None;
         target.trouble = Some(format!("it did not answer for {seconds} s (disk-timeout) and was given up"));
         let waits = self.jobs.iter().filter(|(_, job)| job.volume == volume && job.is_awaited());
         let keys: Vec<usize> = waits.map(|(key, _)| key).collect();
@@ -62,7 +62,7 @@ impl Resource {
     fn note_slow_disk(&mut self, volume: usize) {
         let seconds = self.config.disk_timeout.as_secs_f64();
         let target = &mut self.volumes[volume];
-        if !std::mem::replace(&mut target.slow, true) {
+        if target.slow.replace(self.now).is_none() {
             target.trouble = Some(format!("it has not answered for {seconds} s (disk-timeout)"));
             let volume = target.config.number;
             self.event(Event::SlowDisk { volume, given_up: false });
@@ -72,7 +72,7 @@ impl Resource {
     /// A disk answered, late or not.
     pub(crate) fn disk_is_alive(&mut self, volume: usize) {
         let target = &mut self.volumes[volume];
-        if std::mem::take(&mut target.slow) {
+        if target.slow.take().is_some() {
             target.trouble = None;
         }
     }

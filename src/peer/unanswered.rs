@@ -34,7 +34,7 @@ impl fmt::Display for Request {
 
 #[derive(Debug)]
 struct Read {
-    read: u64,
+    id: u64,
     since: Instant,
     answered: bool,
 }
@@ -57,7 +57,7 @@ impl Unanswered {
             Packet::Flush { sequence } => (sequence, Some(Operation::Flush)),
             Packet::NewGeneration { sequence, .. } => (sequence, None),
             Packet::Read { read, .. } | Packet::Allocation { read, .. } => {
-                return self.reads.push_back(Read { read, since, answered: false });
+                return self.reads.push_back(Read { id: read, since, answered: false });
             }
             _ => return,
         };
@@ -87,7 +87,7 @@ impl Unanswered {
     }
 
     fn read_answered(&mut self, read: u64) {
-        let Ok(place) = self.reads.binary_search_by_key(&read, |waiting| waiting.read) else { return };
+        let Ok(place) = self.reads.binary_search_by_key(&read, |waiting| waiting.id) else { return };
         self.reads[place].answered = true;
         while self.reads.front().is_some_and(|waiting| waiting.answered) {
             self.reads.pop_front();
@@ -97,7 +97,7 @@ impl Unanswered {
     /// The oldest that waits, and since when.
     pub(super) fn oldest(&self) -> Option<(Request, Instant)> {
         let change = self.changes.front().map(|change| (Request::Change(change.sequence), change.since));
-        let read = self.reads.front().map(|waiting| (Request::Read(waiting.read), waiting.since));
+        let read = self.reads.front().map(|waiting| (Request::Read(waiting.id), waiting.since));
         change.into_iter().chain(read).min_by_key(|(_, since)| *since)
     }
 }
