@@ -77,6 +77,7 @@ const SPOILS: [(&str, Spoil); 4] = [
 ];
 
 fn served_without_disk(cluster: &Cluster, cause: &str) -> Result<()> {
+    cluster.evenkeel(ALPHA, &["wait", "db", "connected", "--timeout", "30s"])?;
     let mut session = session(cluster, ALPHA)?;
     let read = session.run(&Task::read(cdb::ten(cdb::READ_10, 0, 1), 512))?;
     ensure!((read.status, &read.data[..]) == (0, &[7; 512]), "{read:?}");

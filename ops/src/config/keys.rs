@@ -45,8 +45,8 @@ const fn key(name: &'static str, takes: &'static str, default: Absent, about: &'
 
 /// Keys that are understood and have no effect yet: they are accepted with a warning. Whoever makes one work removes
 /// it here.
-pub(super) const WITHOUT_EFFECT: [&str; 6] =
-    ["al-extents", "disk-timeout", "max-buffers", "on-io-error", "rcvbuf-size", "sndbuf-size"];
+pub(super) const WITHOUT_EFFECT: [&str; 5] =
+    ["al-extents", "max-buffers", "on-io-error", "rcvbuf-size", "sndbuf-size"];
 
 /// Every table, in the order of the reference.
 pub(super) const SECTIONS: [&Section; 14] = [
@@ -124,7 +124,7 @@ pub(super) const NODE: Section = Section {
             "replication",
             "address",
             Depends("required with two nodes or more"),
-            "Where the node listens for its peers, and where they reach it.",
+            "Where the node listens for its peers, and where they reach it. A host name is looked up for each call anew.",
         ),
         key(
             "iscsi",
@@ -258,7 +258,7 @@ pub(super) const NET: Section = Section {
             "ko-count",
             "number 0 to 200",
             Value("7"),
-            "How many times `timeout` a peer may be late with a write before its connection is dropped; 0: for ever.",
+            "How many times `timeout` a peer may be late with a write or a read before its connection is dropped; 0: for ever.",
         ),
         key(
             "ping-int",
@@ -303,7 +303,7 @@ pub(super) const DISK: Section = Section {
             "disk-timeout",
             "time",
             Value("\"30s\""),
-            "How long a disk may take for an operation before it counts as failed; 0s: for ever.",
+            "How long a disk may take for an operation before it is given up, where a good peer is connected; without one it is waited for. 0s: for ever.",
         ),
         key(
             "al-extents",
