@@ -90,10 +90,10 @@ fn served_without_disk(cluster: &Cluster, cause: &str) -> Result<()> {
 
 /// A resource that alpha alone has a disk for.
 fn add_spare(dir: &Path) -> Result<()> {
-    let path = dir.join("evenkeel.toml");
-    let text = fs::read_to_string(&path)?;
     let spare = "\n[[resource]]\nname = \"spare\"\n\n[[resource.volume]]\nnumber = 0\nsize = \"4MiB\"\n\
                  disks = { alpha = \"spare.img\" }\n\n[resource.export]\niqn = \"iqn.2026-11.io.evenkeel:spare\"\n";
+    let path = dir.join("alpha.toml");
+    let text = fs::read_to_string(&path)?;
     Ok(fs::write(path, text + spare)?)
 }
 

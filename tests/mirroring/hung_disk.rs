@@ -25,7 +25,7 @@ fn a_hung_disk_is_given_up() -> Result<()> {
     }
     let (mut cluster, dir) = start("C")?;
     cluster.stop_node(ALPHA)?;
-    let config = dir.path().join("evenkeel.toml");
+    let config = dir.path().join("alpha.toml");
     let text = fs::read_to_string(&config)?;
     fs::write(
         &config,
