@@ -83,7 +83,6 @@ impl Resource {
         let node = self.peers[source].node;
         let target = &mut self.volumes[volume];
         if target.dirty(node) == 0
-            && !planted(Fault::EndUnasked)
             && let Some(bitmap) = target.bitmap(node)
         {
             // One block is asked for all the same: only the source's answer says that the Primary counts this node in.
@@ -341,6 +340,9 @@ impl Resource {
                 }
                 self.send(peer, Packet::SyncDone { volume: number, extent });
             }
+        }
+        if planted(Fault::ForgetThird) {
+            return self.remember_fetched(volume, seen, extent);
         }
         // Whoever else there is may differ from what came, and learns it: it may be about to copy from here.
         self.volumes[volume].mark(others, extent);

@@ -32,8 +32,8 @@ pub enum Fault {
     UntoldGeneration,
     /// The blocks of a resync count as equal once they are asked for.
     ClearWhenAsked,
-    /// A resync of nothing ends without a word of its source.
-    EndUnasked,
+    /// What a resync brought is not marked as different from a third replica.
+    ForgetThird,
     /// A source serves a resync that the Primary does not count in.
     ServeUncounted,
     /// A resync ends without a flush.
@@ -83,7 +83,7 @@ impl Fault {
         Self::ForgetTail,
         Self::UntoldGeneration,
         Self::ClearWhenAsked,
-        Self::EndUnasked,
+        Self::ForgetThird,
         Self::ServeUncounted,
         Self::UnflushedResync,
         Self::TrustReturning,
