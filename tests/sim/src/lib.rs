@@ -11,6 +11,7 @@ mod client;
 mod converge;
 mod disk;
 mod history;
+mod judge;
 mod nemesis;
 mod network;
 mod node;

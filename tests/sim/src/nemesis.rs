@@ -3,7 +3,7 @@
 use replication::{AckMode, DiskError, DiskState, Verb};
 
 use crate::{
-    scenario::{Class, Kind},
+    scenario::{Class, DISK_TIMEOUT, Kind},
     verdict::Promise,
     world::{World, id},
 };
@@ -236,10 +236,12 @@ impl Nemesis {
 
     fn repair(world: &mut World, impaired: Impaired) {
         let Impaired { node, volume, since, acknowledged, frozen } = impaired;
-        let long = world.now > since + 500_000;
-        if !frozen && long && world.history.acknowledged == acknowledged {
-            let what = format!("disk {volume} of node {node} failed, and nobody can write any more");
-            return world.breaks(Promise::P12, what);
+        // A frozen disk is given up after its timeout.
+        let patience = if frozen { DISK_TIMEOUT.as_micros() } else { 0 };
+        let long = u128::from(world.now - since) > patience + 500_000;
+        if long && world.history.acknowledged == acknowledged {
+            let what = format!("disk {volume} of node {node} does not work, and nobody can write any more");
+            return world.breaks(if frozen { Promise::P11 } else { Promise::P12 }, what);
         }
         world.impaired = None;
         world.note(|| format!("disk {volume} of node {node} works again"));

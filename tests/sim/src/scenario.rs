@@ -209,7 +209,7 @@ impl Scenario {
             quorum: if self.nodes() == 2 { Quorum::Off } else { Quorum::Majority },
             read_balancing: self.balancing,
             peer_timeout: PEER_TIMEOUT,
-            disk_timeout: Duration::from_millis(300),
+            disk_timeout: DISK_TIMEOUT,
             promotion_timeout: Duration::from_millis(200),
         }
     }
@@ -220,3 +220,5 @@ pub(crate) const VOLUME_SIZE: u64 = 40 * 4096;
 pub(crate) const VOLUME_SECTORS: usize = 320;
 /// Within this time both ends know that a link broke.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_millis(60);
+/// A disk that answers nothing for so long is given up where another one is good.
+pub(crate) const DISK_TIMEOUT: Duration = Duration::from_millis(300);
