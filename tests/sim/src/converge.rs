@@ -33,6 +33,7 @@ impl World {
             }
             if self.is_whole() {
                 self.one_primary();
+                self.sound()?;
                 return self.drain();
             }
         }
