@@ -8,9 +8,10 @@ use replication::{DiskOp, DiskRequest};
 use tracing::info;
 
 use super::{
-    Backing, DiskConfig, Engine, Ring,
+    Backing, DiskConfig, Engine,
     backing::Files,
     blocking::{Task, Threads},
+    driver,
     guard::BlockAt,
     in_flight::InFlight,
     layout::Layout,
@@ -51,7 +52,7 @@ pub struct Access {
 }
 
 impl Disk {
-    /// Starts a backing on this thread, inside [`Ring::block_on`]. Answers go to `mailbox`, and the times of the
+    /// Starts a backing on this thread, inside [`super::Ring::block_on`]. Answers go to `mailbox`, and the times of the
     /// operations to `latencies`.
     #[must_use]
     pub fn start(backing: Backing, mailbox: Rc<Mailbox>, latencies: Arc<Latencies>) -> Self {
@@ -208,9 +209,7 @@ fn start_uring(files: &Files, terms: &Arc<Terms>, in_flight: &Rc<InFlight>) -> R
     if let Some(reason) = &files.data.not_direct {
         return Err(reason.clone());
     }
-    if !Ring::runs_here() {
-        return Err("io_uring is not used by this process".to_owned());
-    }
-    Uring::new(files, Arc::clone(terms), Rc::clone(in_flight))
+    let driver = driver::here().ok_or_else(|| "io_uring is not used by this process".to_owned())?;
+    Uring::new(driver, files, Arc::clone(terms), Rc::clone(in_flight))
         .map_err(|error| format!("its files cannot be given to io_uring: {error}"))
 }

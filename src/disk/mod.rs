@@ -10,8 +10,8 @@
 //! disk.close().await;                                 // and the file is unlocked
 //! ```
 //!
-//! Two engines do the work, chosen per backing: the shard's `io_uring`, by tokio-uring, for files and devices
-//! that can do `O_DIRECT`; a few threads for the rest, and everywhere `io_uring` is forbidden. Both run the same
+//! Two engines do the work, chosen per backing: the shard's `io_uring` for files and devices that can
+//! do `O_DIRECT`; a few threads for the rest, and everywhere `io_uring` is forbidden. Both run the same
 //! operations.
 
 mod allocation;
@@ -19,6 +19,7 @@ mod backing;
 mod blocking;
 mod buffer;
 mod creation;
+mod driver;
 mod error;
 mod guard;
 mod handle;

@@ -5,10 +5,17 @@
 use std::{cell::Cell, future::Future, io, rc::Rc};
 
 use thiserror::Error;
-use tokio::{sync::Notify, task::LocalSet};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    sync::Notify,
+    task::spawn_local,
+};
 use tracing::info;
 
-use super::buffer;
+use super::{
+    buffer,
+    driver::{self, Driver, Here},
+};
 
 /// Which engine does the operations of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,29 +88,27 @@ impl Ring {
     /// When the process is out of file descriptors or memory for a runtime.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         buffer::keep_on_this_thread();
-        let future = async {
+        let mut builder = Builder::new_current_thread();
+        builder.enable_all();
+        let driver = match self {
+            Self::Allowed => {
+                builder.on_thread_unpark(driver::woken);
+                Some(Driver::new().expect("a ring was made when the process started"))
+            }
+            Self::Refused { .. } => None,
+        };
+        let runtime = builder
+            .build_local(LocalOptions::default())
+            .expect("a shard starts with descriptors and memory to spare");
+        let _here = driver.clone().map(Here::begin);
+        runtime.block_on(async {
+            if let Some(driver) = driver {
+                spawn_local(driver.run());
+            }
             let output = future.await;
             operations_ended().await;
             output
-        };
-        match self {
-            Self::Allowed => {
-                let _runs = RingRuns::begin();
-                uring_runtime().block_on(future)
-            }
-            Self::Refused { .. } => {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .expect("a shard starts with descriptors and memory to spare");
-                LocalSet::new().block_on(&runtime, future)
-            }
-        }
-    }
-
-    /// Whether this thread is inside [`Self::block_on`] with a ring.
-    pub(super) fn runs_here() -> bool {
-        RUNS.get()
+        })
     }
 }
 
@@ -138,22 +143,6 @@ struct Operations {
 
 thread_local! {
     static OPERATIONS: Rc<Operations> = Rc::default();
-    static RUNS: Cell<bool> = const { Cell::new(false) };
-}
-
-struct RingRuns(());
-
-impl RingRuns {
-    fn begin() -> Self {
-        RUNS.set(true);
-        Self(())
-    }
-}
-
-impl Drop for RingRuns {
-    fn drop(&mut self) {
-        RUNS.set(false);
-    }
 }
 
 /// Makes a ring and asks it for the operations that disks need. Gives the one that is missing.
@@ -181,23 +170,8 @@ fn refusal(error: &io::Error) -> String {
     }
 }
 
-/// A runtime with a ring, with the flags that save wake-ups where the kernel knows them.
-fn uring_runtime() -> tokio_uring::Runtime {
-    let mut flags = tokio_uring::uring_builder();
-    flags.setup_coop_taskrun().setup_single_issuer();
-    let mut builder = tokio_uring::builder();
-    builder.entries(RING_ENTRIES);
-    builder.uring_builder(&flags);
-    tokio_uring::Runtime::new(&builder)
-        .or_else(|_| tokio_uring::Runtime::new(builder.uring_builder(&tokio_uring::uring_builder())))
-        .expect("a ring was made when the process started")
-}
-
 /// The environment's word on the engine: `uring` or `pool`.
 pub const ENGINE_VARIABLE: &str = "EVENKEEL_DISK_ENGINE";
-
-/// Room for the operations that one turn of a shard can ask for, of several disks.
-const RING_ENTRIES: u32 = 512;
 
 #[cfg(test)]
 mod tests {
@@ -228,12 +202,11 @@ mod tests {
         for ring in [Ring::Refused { reason: "the test wants none".into() }, Ring::try_out()] {
             let has_ring = ring == Ring::Allowed;
             let seen = ring.block_on(async {
-                tokio::time::timeout(std::time::Duration::from_mins(1), tokio::task::spawn_local(async {}))
-                    .await??;
-                Ok::<_, Box<dyn std::error::Error>>(Ring::runs_here())
+                tokio::time::timeout(std::time::Duration::from_mins(1), spawn_local(async {})).await??;
+                Ok::<_, Box<dyn std::error::Error>>(driver::here().is_some())
             });
             assert_eq!(seen.unwrap(), has_ring);
-            assert!(!Ring::runs_here());
+            assert!(driver::here().is_none());
         }
     }
 }
