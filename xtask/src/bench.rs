@@ -135,6 +135,10 @@ fn mirrored(job: Job, duration: Duration) -> Result<Measured> {
     cluster.wait_up_to_date()?;
     let mut session = Session::login(cluster.portal(0), &login(cluster::IQN), 0)?;
     session.settle()?;
+    // As `prefill`: a write that takes new space from the filesystem costs more than the mirror.
+    client::fill(session, 0, SIZE_BYTES)?;
+    let mut session = Session::login(cluster.portal(0), &login(cluster::IQN), 0)?;
+    session.settle()?;
     let server = |node: usize| cluster.server(node).context("the node does not run")?.cpu_time();
     let before = server(0)? + server(1)?;
     let mut measured = client::run(session, 0, job, duration)?;
