@@ -368,8 +368,8 @@ const WARNINGS: &[Mistake] = &[
     mistake("\"500ms\" }", "\"8s\" }", "silent for longer than `timeout`", "below timeout"),
     mistake(
         "al-extents = 1237",
-        "^al-extents = 1237",
-        "`al-extents` has no effect in this version",
+        "^disk-timeout = \"30s\"",
+        "`disk-timeout` has no effect in this version",
         "may stay",
     ),
 ];

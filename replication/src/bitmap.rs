@@ -11,16 +11,18 @@ pub(crate) struct Bitmap {
     words: Vec<u64>,
     size: u64,
     dirty: u64,
+    /// For each page, whether it is not on the disk as it is here.
+    changed: Vec<bool>,
 }
 
 impl Bitmap {
     /// No block of a volume of `size` bytes.
     pub(crate) fn new(size: u64) -> Self {
         let words = usize::try_from(words(size)).unwrap_or(usize::MAX);
-        Self { words: vec![0; words], size, dirty: 0 }
+        Self { words: vec![0; words], size, dirty: 0, changed: vec![false; words.div_ceil(PAGE_WORDS)] }
     }
 
-    /// What was written by [`Bitmap::to_bytes`].
+    /// What [`Bitmap::write_page`] wrote, page by page.
     pub(crate) fn from_bytes(size: u64, bytes: &[u8]) -> Self {
         let mut bitmap = Self::new(size);
         let words: Vec<u64> = bytes
@@ -31,14 +33,44 @@ impl Bitmap {
             .map(|&word| u64::from_le_bytes(word))
             .collect();
         bitmap.merge(0, &words);
+        bitmap.changed.fill(false);
         bitmap
     }
 
-    /// The words, little-endian, filled up to whole blocks of 4096 bytes.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        bytes.resize(bytes.len().next_multiple_of(4096), 0);
-        bytes
+    /// Appends a page as it belongs on the disk: its words, little-endian, and zeros up to 4096 bytes. From now on it
+    /// counts as written.
+    pub(crate) fn write_page(&mut self, page: usize, out: &mut Vec<u8>) {
+        let end = out.len() + PAGE_LEN;
+        let words = self.words.iter().skip(page * PAGE_WORDS).take(PAGE_WORDS);
+        out.extend(words.flat_map(|word| word.to_le_bytes()));
+        out.resize(end, 0);
+        if let Some(changed) = self.changed.get_mut(page) {
+            *changed = false;
+        }
+    }
+
+    /// The pages about an extent.
+    pub(crate) fn pages(&self, extent: Extent) -> std::ops::Range<usize> {
+        let page = |block: u64| usize::try_from(block / PAGE_BLOCKS).unwrap_or(usize::MAX);
+        let end = page((extent.end().div_ceil(BLOCK)).saturating_sub(1)) + 1;
+        page(extent.offset / BLOCK)..end.min(self.changed.len())
+    }
+
+    /// Whether a page is not on the disk as it is here.
+    pub(crate) fn is_changed(&self, page: usize) -> bool {
+        self.changed.get(page).is_some_and(|&changed| changed)
+    }
+
+    /// Every page that is not on the disk as it is here.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = usize> {
+        self.changed.iter().enumerate().filter(|(_, changed)| **changed).map(|(page, _)| page)
+    }
+
+    /// A page is not on the disk as it is here.
+    pub(crate) fn touch(&mut self, page: usize) {
+        if let Some(changed) = self.changed.get_mut(page) {
+            *changed = true;
+        }
     }
 
     pub(crate) fn words(&self) -> &[u64] {
@@ -68,6 +100,9 @@ impl Bitmap {
     }
 
     pub(crate) fn clear_all(&mut self) {
+        for (page, words) in self.words.chunks(PAGE_WORDS).enumerate() {
+            self.changed[page] |= words.iter().any(|&word| word != 0);
+        }
         self.words.fill(0);
         self.dirty = 0;
     }
@@ -75,7 +110,8 @@ impl Bitmap {
     /// Adds the blocks of `words`, the first of which is word number `first`. What lies outside is ignored.
     pub(crate) fn merge(&mut self, first: u64, words: &[u64]) {
         let blocks = self.size.div_ceil(BLOCK);
-        let Some(mine) = usize::try_from(first).ok().and_then(|first| self.words.get_mut(first..)) else {
+        let (words_here, changed) = (&mut self.words, &mut self.changed);
+        let Some(mine) = usize::try_from(first).ok().and_then(|first| words_here.get_mut(first..)) else {
             return;
         };
         for ((index, mine), &word) in (first..).zip(mine).zip(words) {
@@ -84,6 +120,12 @@ impl Bitmap {
             let added = word & mask & !*mine;
             *mine |= added;
             self.dirty += u64::from(added.count_ones());
+            if added != 0
+                && let Some(changed) =
+                    usize::try_from(index).ok().and_then(|at| changed.get_mut(at / PAGE_WORDS))
+            {
+                *changed = true;
+            }
         }
     }
 
@@ -125,14 +167,26 @@ impl Bitmap {
             let stop = end.min((block / 64 + 1) * 64);
             let width = stop - block;
             let mask = (u64::MAX >> (64 - width)) << (block % 64);
-            let Some(word) = usize::try_from(block / 64).ok().and_then(|word| self.words.get_mut(word))
-            else {
+            let Some(at) = usize::try_from(block / 64).ok().filter(|&at| at < self.words.len()) else {
                 return;
             };
-            let before = word.count_ones();
-            *word = if set { *word | mask } else { *word & !mask };
-            self.dirty = self.dirty + u64::from(word.count_ones()) - u64::from(before);
+            let before = self.words[at];
+            let after = if set { before | mask } else { before & !mask };
+            self.words[at] = after;
+            self.dirty = self.dirty + u64::from(after.count_ones()) - u64::from(before.count_ones());
+            self.changed[at / PAGE_WORDS] |= before != after;
             block = stop;
+        }
+    }
+}
+
+/// Marks the blocks of an extent in the bytes of pages from `first` on.
+pub(crate) fn mark_page(bytes: &mut [u8], first: usize, extent: Extent) {
+    let start = first as u64 * PAGE_BLOCKS;
+    let end = start + bytes.len() as u64 * 8;
+    for block in (extent.offset / BLOCK).max(start)..extent.end().div_ceil(BLOCK).min(end) {
+        if let Some(byte) = usize::try_from((block - start) / 8).ok().and_then(|at| bytes.get_mut(at)) {
+            *byte |= 1 << (block % 8);
         }
     }
 }
@@ -142,9 +196,17 @@ pub(crate) const fn words(size: u64) -> u64 {
     size.div_ceil(BLOCK).div_ceil(64)
 }
 
+/// A page of the bitmap on the disk: its bytes, its words, and the blocks that they stand for.
+pub(crate) const PAGE_LEN: usize = 4096;
+const PAGE_WORDS: usize = PAGE_LEN / 8;
+const PAGE_BLOCKS: u64 = PAGE_WORDS as u64 * 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A change, and the pages that it changes.
+    type Step = (fn(&mut Bitmap), &'static [usize]);
 
     /// P6: a change marks every block that it touches, a copy clears only those that it covers; every pair of
     /// ends over three words.
@@ -190,8 +252,35 @@ mod tests {
         bitmap.merge(1, &[u64::MAX, u64::MAX]);
         assert_eq!(bitmap.dirty(), 6);
         bitmap.merge(u64::MAX, &[1, 1]);
-        let again = Bitmap::from_bytes(70 * BLOCK, &bitmap.to_bytes());
+        let mut bytes = Vec::new();
+        bitmap.write_page(0, &mut bytes);
+        let again = Bitmap::from_bytes(70 * BLOCK, &bytes);
         assert_eq!((again.words(), again.dirty()), (bitmap.words(), 6));
         assert!(again.touches(Extent::new(69 * BLOCK, 1)) && !again.touches(Extent::new(0, BLOCK)));
+    }
+
+    /// P6: every change of a bit, by whichever way, makes its page one that has to be written, and no other page.
+    #[test]
+    fn pages_that_changed_are_known() {
+        let size = 5 * PAGE_BLOCKS * BLOCK / 2;
+        let page = |page: u64| Extent::new(page * PAGE_BLOCKS * BLOCK, PAGE_BLOCKS * BLOCK);
+        let steps: [Step; 6] = [
+            (|bitmap| bitmap.set(Extent::new(PAGE_BLOCKS * BLOCK - 1, 2)), &[0, 1]),
+            (|bitmap| bitmap.set(Extent::new(PAGE_BLOCKS * BLOCK - 1, 2)), &[]),
+            (|bitmap| bitmap.clear(Extent::new(0, PAGE_BLOCKS * BLOCK)), &[0]),
+            (|bitmap| bitmap.merge(2 * PAGE_WORDS as u64 - 1, &[1, 1]), &[1, 2]),
+            (Bitmap::clear_all, &[1, 2]),
+            (Bitmap::set_all, &[0, 1, 2]),
+        ];
+        let mut bitmap = Bitmap::new(size);
+        for (step, (change, expected)) in steps.into_iter().enumerate() {
+            change(&mut bitmap);
+            assert_eq!(bitmap.changed().collect::<Vec<_>>(), expected, "step {step}");
+            let mut bytes = Vec::new();
+            (0..3).for_each(|page| bitmap.write_page(page, &mut bytes));
+            assert_eq!(Bitmap::from_bytes(size, &bytes).words(), bitmap.words());
+        }
+        assert_eq!((bitmap.pages(page(1)), bitmap.pages(page(2))), (1..2, 2..3));
+        assert_eq!(bitmap.pages(Extent::new(PAGE_BLOCKS * BLOCK - 1, 2)), 0..2);
     }
 }

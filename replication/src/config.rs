@@ -57,6 +57,11 @@ impl NodeSet {
     }
 }
 
+impl ResourceConfig {
+    /// The length of an extent of the activity log outside of tests: 4 MiB.
+    pub const AL_EXTENT_LEN: u64 = 4 << 20;
+}
+
 impl FromIterator<NodeId> for NodeSet {
     fn from_iter<T: IntoIterator<Item = NodeId>>(nodes: T) -> Self {
         nodes.into_iter().fold(Self::EMPTY, Self::with)
@@ -90,6 +95,10 @@ pub struct ResourceConfig {
     pub read_balancing: ReadBalancing,
     /// How long a local disk may take for an operation before it is given up, where a good peer is there; zero: for ever.
     pub disk_timeout: Duration,
+    /// How many extents of the activity log may be active on a disk: 1 to 65,534.
+    pub al_extents: u32,
+    /// How long such an extent is, in bytes: a power of two from 4096 up.
+    pub al_extent_len: u64,
     /// Within this time both ends of a link that broke have noticed it. With quorum on, nobody becomes Primary until
     /// so long after the Primary was lost: by then it knows that it is alone.
     pub peer_timeout: Duration,

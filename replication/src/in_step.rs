@@ -111,6 +111,8 @@ impl Resource {
                 let target = &mut self.volumes[volume];
                 if let Some(bitmap) = target.bitmap(node) {
                     bitmap.clear_all();
+                    target.books.tidying = true;
+                    self.books_due = true;
                 }
                 target.left = target.left.without(node);
                 if let Some(disk) = target.disk.as_mut() {

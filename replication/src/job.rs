@@ -6,8 +6,6 @@ use bytes::Bytes;
 use crate::{
     DiskAnswer, DiskError, DiskOp, DiskRequest, DiskState, Effect, Event, Instant, LinkId, NodeSet, Resource,
     Sequence,
-    bitmap::Bitmap,
-    meta,
     range_lock::{Access, Ticket},
     resource::Granted,
 };
@@ -19,6 +17,10 @@ pub(crate) struct Job {
     ticket: Option<Ticket>,
     pub(crate) kind: Kind,
     request: Option<DiskRequest>,
+    /// What it holds of the activity log.
+    pub(crate) activity: Activity,
+    /// For a flush, what it makes stable, as the activity log counts.
+    epoch: u64,
     /// Whether the disk works on it.
     pub(crate) out: bool,
     /// Since when it does.
@@ -30,6 +32,18 @@ impl Job {
     pub(crate) const fn is_awaited(&self) -> bool {
         self.out && !matches!(self.kind, Kind::Abandoned)
     }
+}
+
+/// How a change stands with the activity log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// It did not ask.
+    #[default]
+    Cold,
+    /// It waits until this is hot.
+    Waiting(Extent),
+    /// It holds this.
+    Hot(Extent),
 }
 
 /// Whose a job is.
@@ -55,10 +69,23 @@ pub(crate) enum Kind {
     Superblock,
     /// The flush before a clean stop.
     StopFlush,
-    /// Bitmaps, at a clean stop.
+    /// Pages of a bitmap.
     Bitmap,
+    /// The flush before extents leave the activity log.
+    LogFlush,
+    /// A block of the activity log.
+    LogBlock,
     /// The disk was given up: nobody waits, but the name stays taken until the disk answers.
     Abandoned,
+}
+
+/// The writes of a volume's superblock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Superblocks {
+    /// One waits for the range.
+    queued: bool,
+    /// The disk works on one.
+    out: bool,
 }
 
 /// What follows once the superblock is on the disk.
@@ -74,8 +101,6 @@ pub(crate) enum After {
     Demotion,
     /// The resync is over.
     Synced,
-    /// Nothing.
-    Written,
 }
 
 impl Resource {
@@ -87,7 +112,16 @@ impl Resource {
         kind: Kind,
         request: Option<DiskRequest>,
     ) -> usize {
-        let key = self.jobs.insert(Job { volume, ticket: None, kind, request, out: false, since: self.now });
+        let key = self.jobs.insert(Job {
+            volume,
+            ticket: None,
+            kind,
+            request,
+            activity: Activity::Cold,
+            epoch: 0,
+            out: false,
+            since: self.now,
+        });
         let mut free = true;
         if let Some((extent, access)) = range {
             let (ticket, granted) = self.volumes[volume].ranges.acquire(extent, access, key);
@@ -102,19 +136,54 @@ impl Resource {
 
     /// The job's range is free.
     pub(crate) fn job_granted(&mut self, key: usize) {
-        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(job) = self.jobs.get(key) else { return };
         let (volume, kind) = (job.volume, job.kind);
         let request = match kind {
             Kind::SyncBlock { extent } if job.request.is_none() => {
                 return self.sync_block_granted(key, volume, extent);
             }
+            Kind::Superblock if !self.superblock_may_go(volume, key) => return,
             Kind::Superblock => self.superblock_request(volume),
-            _ => job.request.take(),
+            Kind::Incoming { .. } | Kind::SyncBlock { .. } if !self.activate_job(key) => return,
+            _ => self.jobs[key].request.take(),
         };
         match request {
             Some(request) if self.volumes[volume].disk.is_some() => self.submit(key, request),
             _ => self.job_ended(key, Err(DETACHED)),
         }
+    }
+
+    /// Holds the extents of a change that did not begin here. Whether it may go to the disk now.
+    fn activate_job(&mut self, key: usize) -> bool {
+        let job = &self.jobs[key];
+        let volume = job.volume;
+        match job.activity {
+            Activity::Cold => {}
+            Activity::Waiting(_) => return false,
+            Activity::Hot(_) => return true,
+        }
+        let Some(DiskRequest::Write { extent, .. } | DiskRequest::WriteZeroes { extent, .. }) = &job.request
+        else {
+            return true;
+        };
+        let extent = *extent;
+        if self.volumes[volume].books.log.is_none() {
+            return true;
+        }
+        let hot = self.hold_extents(volume, extent, Granted::Job(key));
+        self.jobs[key].activity = if hot { Activity::Hot(extent) } else { Activity::Waiting(extent) };
+        hot
+    }
+
+    /// What a SyncTarget fetched goes to the disk.
+    pub(crate) fn submit_fetched(&mut self, key: usize, request: DiskRequest) {
+        self.jobs[key].request = Some(request);
+        self.job_granted(key);
+    }
+
+    /// Whether a job has not got yet what it is to write.
+    pub(crate) fn awaits_bytes(&self, key: usize) -> bool {
+        self.jobs.get(key).is_some_and(|job| !job.out && job.request.is_none())
     }
 
     /// Gives a job to the disk.
@@ -126,6 +195,9 @@ impl Resource {
         if let DiskRequest::Write { extent, .. } | DiskRequest::WriteZeroes { extent, .. } = &request {
             volume.written_bytes += extent.len;
         }
+        if let (DiskRequest::Flush, Some(log)) = (&request, volume.books.log.as_mut()) {
+            job.epoch = log.flush_begins();
+        }
         self.out.push(Effect::Disk { volume: volume.config.number, op: DiskOp(key as u64), request });
         self.watch_disks();
     }
@@ -136,10 +208,13 @@ impl Resource {
         else {
             return;
         };
-        let volume = self.jobs[key].volume;
+        let (volume, epoch) = (self.jobs[key].volume, self.jobs[key].epoch);
         self.disk_is_alive(volume);
         let target = &mut self.volumes[volume];
         target.disk_error = result.as_ref().err().copied().or(target.disk_error);
+        if let (Ok(_), Some(log)) = (&result, target.books.log.as_mut()) {
+            log.flush_ended(epoch);
+        }
         let attached = target.disk.is_some();
         self.job_ended(key, if attached { result } else { Err(DETACHED) });
     }
@@ -157,6 +232,13 @@ impl Resource {
     }
 
     fn release_range(&mut self, key: usize) {
+        let job = &mut self.jobs[key];
+        let (volume, activity) = (job.volume, std::mem::take(&mut job.activity));
+        match activity {
+            Activity::Cold => {}
+            Activity::Waiting(_) => self.cancel_extents(volume, Granted::Job(key)),
+            Activity::Hot(extent) => self.release_extents(volume, extent),
+        }
         let job = &mut self.jobs[key];
         if let Some(ticket) = job.ticket.take() {
             let granted = &mut self.granted;
@@ -206,27 +288,23 @@ impl Resource {
                 }
                 self.changed = true;
             }
-            Kind::Bitmap => {
-                self.volumes[volume].bitmap_writes += 1;
-                self.changed = true;
-            }
+            Kind::Bitmap => self.pages_written(volume, result.map(|_| ())),
+            Kind::LogFlush => self.log_flushed(volume, result.map(|_| ())),
+            Kind::LogBlock => self.block_written(volume, result.map(|_| ())),
             Kind::Abandoned => {}
         }
     }
 
-    /// Writes the superblock; a write under way is followed by another one.
+    /// Writes the superblock, before whatever the disk is asked to do later: a write that the disk works on already is
+    /// followed by another one.
     pub(crate) fn persist(&mut self, volume: usize, after: Option<After>) {
         let target = &mut self.volumes[volume];
-        if target.persisting || target.disk.is_some() {
+        if target.superblocks.queued || target.superblocks.out || target.disk.is_some() {
             target.after_next.extend(after);
-            if target.persisting {
-                // Even without anyone waiting, what changed has to be written.
-                target.after_next.push(After::Written);
-                return;
+            if !std::mem::replace(&mut target.superblocks.queued, true) {
+                let whole = target.whole();
+                self.start_job(volume, Some((whole, Access::Exclusive)), Kind::Superblock, None);
             }
-            target.persisting = true;
-            let whole = target.whole();
-            self.start_job(volume, Some((whole, Access::Exclusive)), Kind::Superblock, None);
         } else if let Some(after) = after {
             self.follow_up(volume, after, false);
         }
@@ -235,21 +313,19 @@ impl Resource {
     /// The superblock as it is when its turn has come.
     fn superblock_request(&mut self, volume: usize) -> Option<DiskRequest> {
         let volume = &mut self.volumes[volume];
+        volume.superblocks = Superblocks { queued: false, out: true };
+        volume.after = std::mem::take(&mut volume.after_next);
         let disk = volume.disk.as_mut()?;
         disk.version += 1;
-        volume.after = std::mem::take(&mut volume.after_next);
         Some(DiskRequest::WriteMetadata { offset: disk.offset(), data: Bytes::from(disk.encode()) })
     }
 
     fn persisted(&mut self, volume: usize, result: Result<(), DiskError>) {
         let target = &mut self.volumes[volume];
-        target.persisting = false;
-        let mut done = std::mem::take(&mut target.after);
+        target.superblocks.out = false;
+        let done = std::mem::take(&mut target.after);
         if result.is_err() {
-            done.append(&mut target.after_next);
             self.detach(volume);
-        } else if !target.after_next.is_empty() {
-            self.persist(volume, None);
         }
         for after in done {
             self.follow_up(volume, after, result.is_ok());
@@ -262,7 +338,7 @@ impl Resource {
             After::Generation(change) => self.generation_persisted(change, kept),
             After::Answer { peer, link, sequence } => self.answer(peer, link, sequence, kept),
             After::Promotion => self.promotion_persisted(),
-            After::Demotion | After::Written => {}
+            After::Demotion => {}
             After::Synced => self.sync_persisted(volume),
         }
         self.changed = true;
@@ -281,6 +357,7 @@ impl Resource {
         target.state = DiskState::Diskless;
         target.trouble = target.disk_error.map(|error| error.to_string());
         target.bitmaps.clear();
+        self.close_books(volume);
         self.stop_resync(volume);
         self.changed = true;
     }
@@ -300,29 +377,15 @@ impl Resource {
         }
     }
 
-    /// Writes every bitmap, then the superblock as that of a clean stop.
+    /// Makes the superblock that of a clean stop; the bitmaps are written before it.
     pub(crate) fn save(&mut self) {
-        for volume in 0..self.volumes.len() {
-            let target = &mut self.volumes[volume];
-            let order = self.sequence.0;
+        let order = self.sequence.0;
+        for target in &mut self.volumes {
             let Some(disk) = target.disk.as_mut() else { continue };
             disk.flags.in_use = target.crashed;
             disk.flags.was_primary &= target.crashed;
             disk.order = order;
-            let size = target.config.size;
-            let images: Vec<_> = target.bitmaps.iter().map(|(_, bitmap)| Bitmap::to_bytes(bitmap)).collect();
-            for (slot, image) in (0..).zip(images) {
-                let mut offset = meta::bitmap_offset(size, slot);
-                let image = Bytes::from(image);
-                for from in (0..image.len()).step_by(BITMAP_WRITE_MAX) {
-                    let data = image.slice(from..image.len().min(from + BITMAP_WRITE_MAX));
-                    let len = data.len() as u64;
-                    let request = DiskRequest::WriteMetadata { offset, data };
-                    let whole = self.volumes[volume].whole();
-                    self.start_job(volume, Some((whole, Access::Exclusive)), Kind::Bitmap, Some(request));
-                    offset += len;
-                }
-            }
+            target.books.before_superblock = true;
         }
     }
 
@@ -333,5 +396,3 @@ impl Resource {
 
 /// What a job gets whose disk is gone: ENXIO.
 pub(crate) const DETACHED: DiskError = DiskError::Io { errno: 6 };
-/// The longest write of a bitmap, in bytes.
-const BITMAP_WRITE_MAX: usize = 1 << 20;

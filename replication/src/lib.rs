@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod activity_log;
 pub mod authenticate;
 mod bitmap;
+mod bookkeeping;
 mod config;
 mod effect;
 mod farewell;

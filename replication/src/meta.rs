@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! block 0, 1      the superblock, written alternately: one copy is whole at every moment
-//! block 2..256    the activity log (not used yet)
+//! block 2..208    the activity log, a ring (see `activity_log`)
+//! block 208..256  left to the shell
 //! block 256..     bitmaps, one slot for each other node with a disk, in the order of their ids
 //! ```
 //! Blocks have 4096 bytes, numbers are little-endian. A copy ends in the CRC-32C of everything before.
@@ -68,8 +69,10 @@ pub(crate) struct Superblock {
     pub(crate) bases: [Generation; 32],
     pub(crate) history: Vec<Generation>,
     pub(crate) flags: Flags,
-    /// The number of extents in the activity log; zero until there is one.
+    /// How many extents the activity log may have; zero until one of its blocks is on the disk.
     pub(crate) activity_extents: u32,
+    /// The identity of the activity log's blocks; zero where there is no log.
+    pub(crate) activity_log: u64,
 }
 
 /// What is true of a replica.
@@ -109,6 +112,7 @@ impl Superblock {
         let history = &self.history[..self.history.len().min(Lineage::HISTORY_MAX)];
         out.push(u8::try_from(history.len()).unwrap_or(u8::MAX));
         out.extend(history.iter().flat_map(|generation| generation.0.to_le_bytes()));
+        out.extend(self.activity_log.to_le_bytes());
         out.resize(CHECKSUM_AT, 0);
         out.extend(checksum(&out).to_le_bytes());
         out
@@ -130,7 +134,8 @@ impl Superblock {
         let (rest, (cluster, resource, volume, size, version, order)) =
             (le_u64, le_u64, le_u64, le_u64, le_u64, le_u64).parse(rest)?;
         let (rest, (current, bases)) = (le_u64, count(le_u64, 32)).parse(rest)?;
-        let (_, (activity_extents, history)) = (le_u32, length_count(le_u8, le_u64)).parse(rest)?;
+        let (_, (activity_extents, history, activity_log)) =
+            (le_u32, length_count(le_u8, le_u64), le_u64).parse(rest)?;
         let mut slots = [Generation(0); 32];
         for (slot, base) in slots.iter_mut().zip(bases) {
             *slot = Generation(base);
@@ -149,6 +154,7 @@ impl Superblock {
             history: history.into_iter().map(Generation).collect(),
             flags: Flags::from_bits(flags),
             activity_extents,
+            activity_log,
         };
         Ok((superblock, format))
     }
@@ -253,7 +259,7 @@ const fn slot_len(size: u64) -> u64 {
     (bitmap::words(size) * 8).next_multiple_of(4096)
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     // The CRC is 32 bits wide; the crate's type is for the widest.
     u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes)).unwrap_or_default()
 }
@@ -263,7 +269,7 @@ const VERSION: u16 = 1;
 const LEN: usize = 4096;
 const CHECKSUM_AT: usize = LEN - 4;
 const BITMAPS_AT: u64 = 256 * 4096;
-const BODY_LEN_MAX: usize = 8 + 2 + 2 + 4 + 6 * 8 + 8 + 32 * 8 + 4 + 1 + Lineage::HISTORY_MAX * 8;
+const BODY_LEN_MAX: usize = 8 + 2 + 2 + 4 + 6 * 8 + 8 + 32 * 8 + 4 + 1 + Lineage::HISTORY_MAX * 8 + 8;
 const _: () = assert!(BODY_LEN_MAX <= CHECKSUM_AT);
 
 #[cfg(test)]
@@ -288,6 +294,7 @@ mod tests {
             history: (0..history).map(|age| Generation(number(age as u64) | 1)).collect(),
             flags: Flags::from_bits(flags & 63),
             activity_extents: 1237,
+            activity_log: number(7),
         }
     }
 

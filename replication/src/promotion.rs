@@ -240,6 +240,7 @@ impl Resource {
         for (_, bitmap) in &mut target.bitmaps {
             bitmap.set_all();
         }
+        target.books.before_superblock = true;
         target.known = generation;
         target.known_history.clone_from(&disk.history);
         self.set_disk_state(volume, DiskState::UpToDate);

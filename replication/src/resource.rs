@@ -14,9 +14,10 @@ use crate::{
     NodeId, NodeSet, NodeState, OperatorRequest, PeerConfig, Plan, ResourceConfig, Role, Sequence,
     VolumeConfig,
     bitmap::Bitmap,
+    bookkeeping::Books,
     generation::DAY_ZERO,
-    job::{After, Job},
-    meta::{self, Flags, MetadataError, Superblock},
+    job::{After, Job, Superblocks},
+    meta::{Flags, MetadataError, Superblock},
     promotion::{Consent, Promotion},
     range_lock::RangeLock,
     read::ReadKey,
@@ -74,10 +75,12 @@ pub struct Resource {
     pub(crate) changed: bool,
     pub(crate) spare_legs: Vec<Vec<crate::write::Leg>>,
     pub(crate) reads: u64,
+    /// Whether something waits for the activity log or the bitmaps.
+    pub(crate) books_due: bool,
 }
 
 /// Whose range lock was granted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Granted {
     /// A command's.
     Task(usize),
@@ -142,13 +145,13 @@ pub(crate) struct Volume {
     /// Changes that may not be on every node.
     pub(crate) tail: VecDeque<(Sequence, Extent)>,
     pub(crate) resync: Option<Resync>,
-    /// Whether a write of the superblock is under way, and who waits for it and for the next.
-    pub(crate) persisting: bool,
+    /// The writes of the superblock, and who waits for the one under way and for the next.
+    pub(crate) superblocks: Superblocks,
     pub(crate) after: Vec<After>,
     pub(crate) after_next: Vec<After>,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
-    pub(crate) bitmap_writes: u64,
+    pub(crate) books: Books,
     pub(crate) local_reads: u32,
 }
 
@@ -236,7 +239,8 @@ impl Resource {
         for volume in &config.volumes {
             let at = found.iter().position(|(number, _)| *number == volume.number);
             let found = at.map(|at| found.swap_remove(at).1);
-            let volume = Volume::new(&config, volume, found);
+            let identity = log_identity(entropy, volume.number);
+            let volume = Volume::new(&config, volume, found.as_ref(), identity);
             volumes.push(volume.map_err(|(volume, error)| SetupError { volume, error })?);
         }
         let sequence = volumes.iter().filter_map(|volume| volume.disk.as_ref()).map(|disk| disk.order).max();
@@ -274,6 +278,7 @@ impl Resource {
             changed: true,
             spare_legs: Vec::new(),
             reads: 0,
+            books_due: false,
             config,
         };
         for peer in &resource.peers {
@@ -322,10 +327,13 @@ impl Resource {
                     Granted::Job(job) => self.job_granted(job),
                 }
             }
-            if !std::mem::take(&mut self.changed) {
+            if std::mem::take(&mut self.books_due) {
+                self.keep_books();
+            } else if std::mem::take(&mut self.changed) {
+                self.recheck();
+            } else {
                 break;
             }
-            self.recheck();
         }
         self.tell_everywhere();
         self.wake_up();
@@ -396,40 +404,31 @@ impl Volume {
     fn new(
         config: &ResourceConfig,
         volume: &VolumeConfig,
-        found: Option<Found>,
+        found: Option<&Found>,
+        log_identity: u64,
     ) -> Result<Self, (VolumeNumber, MetadataError)> {
         let others = volume.disks.without(config.node);
         let mine = volume.disks.contains(config.node);
-        let tracked = if mine { others } else { NodeSet::EMPTY };
-        let mut bitmaps: Vec<_> = tracked.iter().map(|node| (node, Bitmap::new(volume.size))).collect();
-        let trouble = match &found {
+        let trouble = match found {
             Some(Found::Unusable(reason)) if mine => Some(reason.clone()),
             _ => None,
         };
-        let disk = match found {
+        let mut disk = match found {
             Some(Found::Fresh) if mine => Some(blank(config, volume)),
             Some(Found::Adopted) if mine => {
-                for (_, bitmap) in &mut bitmaps {
-                    bitmap.set_all();
-                }
                 Some(Superblock { flags: Flags::default(), ..blank(config, volume) })
             }
             Some(Found::Metadata(area)) if mine => {
-                let disk = Superblock::find(&area).map_err(|error| (volume.number, error))?;
+                let disk = Superblock::find(area).map_err(|error| (volume.number, error))?;
                 disk.check(&blank(config, volume)).map_err(|error| (volume.number, error))?;
-                for (slot, (_, bitmap)) in (0..).zip(&mut bitmaps) {
-                    match meta::bitmap_slot(&area, volume.size, slot) {
-                        // Whoever did not stop cleanly does not know what it missed, and whoever is in no generation
-                        // has nothing to compare with.
-                        Some(words) if !disk.flags.in_use && (disk.flags.fresh || disk.current.0 != 0) => {
-                            *bitmap = Bitmap::from_bytes(volume.size, &words);
-                        }
-                        _ => bitmap.set_all(),
-                    }
-                }
                 Some(disk)
             }
             _ => None,
+        };
+        let area = if let Some(Found::Metadata(area)) = found { Some(area) } else { None };
+        let (bitmaps, books) = match &mut disk {
+            Some(disk) => Self::open_books(config, volume, area, disk, log_identity),
+            None => (Vec::new(), Books::new(None, false)),
         };
         let mut volume = Self {
             config: volume.clone(),
@@ -451,12 +450,12 @@ impl Volume {
             bitmaps,
             tail: VecDeque::new(),
             resync: None,
-            persisting: false,
+            superblocks: Superblocks::default(),
             after: Vec::new(),
             after_next: Vec::new(),
             read_bytes: 0,
             written_bytes: 0,
-            bitmap_writes: 0,
+            books,
             local_reads: 0,
         };
         if let Some(disk) = &volume.disk {
@@ -550,7 +549,14 @@ fn blank(config: &ResourceConfig, volume: &VolumeConfig) -> Superblock {
         history: Vec::new(),
         flags: Flags { fresh: true, ..Flags::default() },
         activity_extents: 0,
+        activity_log: 0,
     }
+}
+
+/// What tells the activity log that a replica begins from every one before: random, and not zero.
+fn log_identity(entropy: u64, volume: VolumeNumber) -> u64 {
+    let mixed = (entropy ^ u64::from(volume.0) << 48).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (mixed ^ (mixed >> 32)) | 1
 }
 
 /// FNV-1a: tells names apart in metadata.

@@ -119,7 +119,9 @@ impl Resource {
             }
             let source = self.peers[resync.source].node;
             let Some((_, bitmap)) = target.bitmaps.iter().find(|(node, _)| *node == source) else { return };
-            let found = bitmap.run(resync.cursor, RUN_BLOCKS);
+            // Within one extent of the activity log: where a change holds it, the run has it too and cannot wait for it.
+            let most = RUN_BLOCKS.min(self.config.al_extent_len / BLOCK).max(1);
+            let found = bitmap.run(resync.cursor, most);
             let busy = |extent: Extent| resync.runs.iter().any(|run| run.extent.overlaps(extent));
             match found {
                 Some(extent) if !busy(extent) => self.fetch_run(volume, extent),
@@ -277,11 +279,11 @@ impl Resource {
         let Some(run) = resync.runs.iter_mut().find(|run| run.extent == extent && run.asked) else {
             return Ok(());
         };
-        if self.jobs.get(run.job).is_none_or(|job| job.out) {
-            return Err("resync data sent twice");
-        }
         run.seen = sequence;
         let job = run.job;
+        if !self.awaits_bytes(job) {
+            return Err("resync data sent twice");
+        }
         if let Some(link) = self.peers[peer].link.as_mut() {
             link.received_bytes += extent.len;
         }
@@ -289,7 +291,7 @@ impl Resource {
             Some(data) => DiskRequest::Write { extent, data, fua: false },
             None => DiskRequest::WriteZeroes { extent, unmap: true, fua: false },
         };
-        self.submit(job, request);
+        self.submit_fetched(job, request);
         Ok(())
     }
 
@@ -427,6 +429,9 @@ impl Resource {
         let Some(bitmap) = self.volumes[volume].bitmap(node) else { return };
         if scope == Scope::Full {
             bitmap.set_all();
+            let target = self.peers[peer].pair(volume).map(|pair| pair.plan) == Some(Plan::SyncTarget(scope));
+            // The target goes on by its bitmap should it crash meanwhile.
+            self.volumes[volume].books.before_superblock |= target;
         } else {
             let pieces: Vec<_> = (0..)
                 .zip(bitmap.words().chunks(Packet::BITMAP_WORDS_MAX))

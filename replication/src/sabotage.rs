@@ -64,6 +64,12 @@ pub enum Fault {
     MergeSplitBrain,
     /// Not the side that its operator gives up is given up, but the other one.
     DiscardOther,
+    /// An extent leaves the activity log while a change in it is not everywhere.
+    EvictEarly,
+    /// An extent leaves the activity log before the bitmaps about it are on the disk.
+    ForgetBitmapPage,
+    /// A change goes to the disk before the transaction that makes its extent hot.
+    LogAfterWrite,
 }
 
 impl Fault {
@@ -99,6 +105,9 @@ impl Fault {
         Self::ReadOnce,
         Self::MergeSplitBrain,
         Self::DiscardOther,
+        Self::EvictEarly,
+        Self::ForgetBitmapPage,
+        Self::LogAfterWrite,
     ];
 }
 

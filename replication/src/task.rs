@@ -5,6 +5,7 @@ use bytes::Bytes;
 
 use crate::{
     DiskState, Effect, NodeSet, Resource, Role,
+    job::Activity,
     range_lock::{Access, Ticket},
     resource::Granted,
     sabotage::{Fault, planted},
@@ -17,6 +18,8 @@ pub(crate) struct Task {
     pub(crate) id: CommandId,
     pub(crate) command: Command,
     ticket: Option<Ticket>,
+    /// What it holds of the activity log.
+    pub(crate) activity: Activity,
     pub(crate) state: State,
     /// The read that it waits for.
     pub(crate) read: u64,
@@ -33,6 +36,8 @@ pub(crate) struct Task {
 pub(crate) enum State {
     /// Earlier commands on the same bytes.
     Locked,
+    /// The activity log.
+    Activating,
     /// Quorum, data, or room in the log.
     Held,
     /// The local disk's or a peer's answer.
@@ -72,6 +77,7 @@ impl Resource {
             id,
             command,
             ticket: None,
+            activity: Activity::Cold,
             state: State::Locked,
             read: 0,
             failed: NodeSet::EMPTY,
@@ -97,6 +103,7 @@ impl Resource {
             || !self.has_data(volume)
             || task.command.changes() && self.log_is_full()
         {
+            self.let_extents_go(key);
             self.hold(key);
             return;
         }
@@ -111,7 +118,50 @@ impl Resource {
                 let extent = *extent;
                 self.read(key, extent);
             }
-            _ => self.change(key),
+            _ => {
+                if self.activate(key) {
+                    self.change(key);
+                } else {
+                    self.tasks[key].state = State::Activating;
+                }
+            }
+        }
+    }
+
+    /// Holds the extents that a command changes. Whether it may change them now; else it is run again once it may.
+    fn activate(&mut self, key: usize) -> bool {
+        let task = &self.tasks[key];
+        let volume = task.volume;
+        match task.activity {
+            Activity::Cold => {}
+            Activity::Waiting(_) => return false,
+            Activity::Hot(_) => return true,
+        }
+        let Some(extent) = task.command.extent().filter(|_| task.command.changes()) else { return true };
+        if self.volumes[volume].books.log.is_none() {
+            return true;
+        }
+        let hot = self.hold_extents(volume, extent, Granted::Task(key));
+        self.tasks[key].activity = if hot { Activity::Hot(extent) } else { Activity::Waiting(extent) };
+        hot
+    }
+
+    /// A command does not need the extents that it changes any more, or not yet.
+    fn let_extents_go(&mut self, key: usize) {
+        let task = &mut self.tasks[key];
+        let volume = task.volume;
+        match std::mem::take(&mut task.activity) {
+            Activity::Cold => {}
+            Activity::Waiting(_) => self.cancel_extents(volume, Granted::Task(key)),
+            Activity::Hot(extent) => self.release_extents(volume, extent),
+        }
+    }
+
+    /// The change of a command takes over what the command holds of the activity log.
+    pub(crate) fn take_extents(&mut self, key: usize) -> Option<Extent> {
+        match std::mem::take(&mut self.tasks[key].activity) {
+            Activity::Hot(extent) => Some(extent),
+            Activity::Cold | Activity::Waiting(_) => None,
         }
     }
 
@@ -183,6 +233,7 @@ impl Resource {
 
     /// Answers a command and lets the next ones on its bytes go on.
     pub(crate) fn finish(&mut self, key: usize, status: Status) {
+        self.let_extents_go(key);
         let task = self.tasks.remove(key);
         if let Some(ticket) = task.ticket {
             let granted = &mut self.granted;

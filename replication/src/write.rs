@@ -84,6 +84,8 @@ pub(crate) struct Change {
     pub(crate) task: Option<usize>,
     pub(crate) local: Local,
     pub(crate) legs: Vec<Leg>,
+    /// What it holds of the activity log, until it is everywhere.
+    active: Option<Extent>,
     stalled: bool,
 }
 
@@ -106,6 +108,7 @@ impl Resource {
         let what = self.tasks[task].command.extent().map_or(What::Flush, What::Data);
         let key = self.log_change(volume, sequence, what, Some(task));
         self.tasks[task].state = State::Changing(key);
+        self.changes[key].active = self.take_extents(task);
         let missing = self.absent(volume);
         if let What::Data(extent) = what
             && !planted(Fault::ForgetMissed)
@@ -144,7 +147,8 @@ impl Resource {
         task: Option<usize>,
     ) -> usize {
         let legs = self.spare_legs.pop().unwrap_or_default();
-        let change = Change { volume, sequence, what, task, local: Local::Absent, legs, stalled: false };
+        let (local, active) = (Local::Absent, None);
+        let change = Change { volume, sequence, what, task, local, legs, active, stalled: false };
         let key = self.changes.insert(change);
         self.log.push_back(Logged { sequence, key: Some(key) });
         key
@@ -165,6 +169,9 @@ impl Resource {
         let change = &mut self.changes[key];
         change.local = result.map_or_else(Local::Failed, |()| Local::Done);
         let extent = if let What::Data(extent) = change.what { Some(extent) } else { None };
+        if let Some(extent) = change.active.take_if(|_| planted(Fault::EvictEarly)) {
+            self.release_extents(volume, extent);
+        }
         if result.is_err() {
             self.store_failed(volume, extent);
         }
@@ -319,6 +326,9 @@ impl Resource {
         let mut change = self.changes.remove(key);
         change.legs.clear();
         self.spare_legs.push(change.legs);
+        if let Some(extent) = change.active {
+            self.release_extents(change.volume, extent);
+        }
         if let Ok(at) = self.log.binary_search_by_key(&change.sequence, |logged| logged.sequence) {
             self.log[at].key = None;
         }

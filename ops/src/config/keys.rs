@@ -45,8 +45,7 @@ const fn key(name: &'static str, takes: &'static str, default: Absent, about: &'
 
 /// Keys that are understood and have no effect yet: they are accepted with a warning. Whoever makes one work removes
 /// it here.
-pub(super) const WITHOUT_EFFECT: [&str; 5] =
-    ["al-extents", "max-buffers", "on-io-error", "rcvbuf-size", "sndbuf-size"];
+pub(super) const WITHOUT_EFFECT: [&str; 4] = ["max-buffers", "on-io-error", "rcvbuf-size", "sndbuf-size"];
 
 /// Every table, in the order of the reference.
 pub(super) const SECTIONS: [&Section; 14] = [

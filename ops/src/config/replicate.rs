@@ -38,6 +38,8 @@ impl Config {
             quorum: resource.options.quorum,
             read_balancing: resource.disk.read_balancing,
             disk_timeout: resource.disk.disk_timeout,
+            al_extents: resource.disk.al_extents,
+            al_extent_len: ResourceConfig::AL_EXTENT_LEN,
             peer_timeout,
             promotion_timeout: peer_timeout + PROMOTION_TIMEOUT,
         }
