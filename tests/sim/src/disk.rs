@@ -10,6 +10,9 @@ use crate::random::Random;
 /// The unit of a write that is never torn, in bytes.
 pub(crate) const SECTOR: u64 = 512;
 
+/// Superblocks and activity log, in bytes.
+const HEAD_LEN: u64 = 1 << 20;
+
 /// One replica's disk: each sector holds one number.
 #[derive(Clone, Debug)]
 pub struct Disk {
@@ -40,6 +43,16 @@ pub struct Pending {
     request: DiskRequest,
     /// For a flush, what was cached when it was asked for.
     snapshot: Vec<Sector>,
+}
+
+impl Pending {
+    /// What it changes of the data.
+    pub(crate) fn changes(&self) -> Option<Extent> {
+        match self.request {
+            DiskRequest::Write { extent, .. } | DiskRequest::WriteZeroes { extent, .. } => Some(extent),
+            _ => None,
+        }
+    }
 }
 
 impl Disk {
@@ -77,6 +90,11 @@ impl Disk {
     /// What each sector holds.
     pub fn values(&self) -> impl Iterator<Item = u64> {
         self.cached.iter().map(|sector| sector.value)
+    }
+
+    /// What each sector may hold after a loss of power: what it holds now, or what is stable.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = [u64; 2]> {
+        self.cached.iter().zip(&self.stable).map(|(cached, stable)| [cached.value, stable.value])
     }
 
     /// Takes a request in.
@@ -174,7 +192,8 @@ impl Disk {
     fn write_metadata(&mut self, offset: u64, data: &[u8]) {
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
         self.metadata[at..at + data.len()].copy_from_slice(data);
-        self.fresh = false;
+        // A shell looks at what precedes the bitmaps.
+        self.fresh &= offset >= HEAD_LEN;
     }
 }
 

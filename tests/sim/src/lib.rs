@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bookkeeping;
 mod check;
 mod client;
 mod converge;
@@ -23,6 +24,7 @@ mod trace;
 mod verdict;
 mod world;
 
+pub use bookkeeping::{Crash, run_crash};
 pub use disk::Disk;
 pub use history::{Access, Fault, FlushPoint, History, Operation};
 pub use random::Random;

@@ -122,6 +122,7 @@ impl World {
         if power {
             self.held_to_its_flushes(node);
         }
+        self.books_are_right();
         let links: Vec<_> = self.links.iter().map(|(&id, link)| (id, link.ends)).collect();
         for (link, ends) in links {
             if let Some(end) = ends.iter().position(|&end| end == node) {

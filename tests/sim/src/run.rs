@@ -50,6 +50,8 @@ impl World {
         self.heal();
         self.converge()?;
         self.judge()?;
+        self.books_are_right();
+        self.sound()?;
         if self.scenario.blackout { self.black_out() } else { Ok(()) }
     }
 

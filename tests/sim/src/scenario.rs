@@ -208,6 +208,9 @@ impl Scenario {
             auto_promote: self.pinned().is_none() && self.kind != Kind::Apart,
             quorum: if self.nodes() == 2 { Quorum::Off } else { Quorum::Majority },
             read_balancing: self.balancing,
+            // So few that they leave it all the time.
+            al_extents: u32::try_from(self.clients * 2).unwrap_or_default(),
+            al_extent_len: AL_EXTENT_LEN,
             peer_timeout: PEER_TIMEOUT,
             disk_timeout: DISK_TIMEOUT,
             promotion_timeout: Duration::from_millis(200),
@@ -218,6 +221,8 @@ impl Scenario {
 /// The size of a volume, in bytes and in sectors: small, so that commands meet.
 pub(crate) const VOLUME_SIZE: u64 = 40 * 4096;
 pub(crate) const VOLUME_SECTORS: usize = 320;
+/// How long extents of the activity log are, in bytes: a change often has two, seldom three.
+pub(crate) const AL_EXTENT_LEN: u64 = 2 * 4096;
 /// Within this time both ends know that a link broke.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_millis(60);
 /// A disk that answers nothing for so long is given up where another one is good.

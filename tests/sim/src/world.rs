@@ -42,6 +42,8 @@ pub struct World {
     pub(crate) other_history: Option<History>,
     pub(crate) flushes: u64,
     pub(crate) turns: u64,
+    /// Blocks that replicas asked for to catch up.
+    pub(crate) copied: u64,
     pub(crate) faults: u64,
     /// Since when a node that lost power has not caught up: a second failure then is more than is promised.
     pub(crate) recovering: bool,
@@ -105,6 +107,7 @@ impl World {
             other_history: None,
             flushes: 0,
             turns: 0,
+            copied: 0,
             trace: std::env::var_os("SIM_TRACE").is_some(),
             effects: Vec::new(),
             scenario,
@@ -204,6 +207,7 @@ impl World {
             Event::GiveUp { client, id } => self.give_up(client, id),
             Event::Nemesis => {
                 if !self.quiet {
+                    self.books_are_right();
                     Nemesis::strike(self);
                     self.resume_nemesis();
                 }
@@ -242,7 +246,12 @@ impl World {
                 let delay = self.random.between(20, delay);
                 self.after(delay, Event::Disk { node, incarnation, op: op.0 });
             }
-            Effect::Send { link, packet, .. } => self.transmit(node, link.0, packet),
+            Effect::Send { link, packet, .. } => {
+                if let Packet::SyncRequest { extent, .. } = &packet {
+                    self.copied += extent.len.div_ceil(4096);
+                }
+                self.transmit(node, link.0, packet);
+            }
             Effect::Disconnect { peer, link, reason } => {
                 self.note(|| format!("{node} disconnects {}: {reason}", peer.0));
                 self.close(link.0, node);

@@ -34,7 +34,10 @@ fn expected(fault: Fault) -> (Class, &'static [Promise]) {
         | Fault::ClearWhenAsked
         | Fault::SyncOverWrite
         | Fault::UnorderedApply
-        | Fault::ForgetTail => (Class::Base, &[P6]),
+        | Fault::ForgetTail
+        | Fault::EvictEarly
+        | Fault::ForgetBitmapPage
+        | Fault::LogAfterWrite => (Class::Base, &[P6]),
         Fault::ForgetThird => (Class::PowerCut, &[P6]),
         Fault::ServeUncounted => (Class::Base, &[P3, P5, P6, P7]),
         Fault::ReplayFenced => (Class::Base, &[P14]),
