@@ -28,6 +28,7 @@ use crate::{
 
 /// One resource on one node.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Resource {
     pub(crate) config: ResourceConfig,
     pub(crate) now: Instant,

@@ -211,6 +211,8 @@ fn config(nodes: usize, node: usize, quorum: Quorum) -> ResourceConfig {
         quorum,
         read_balancing: ReadBalancing::PreferLocal,
         disk_timeout: DISK_TIMEOUT,
+        al_extents: 67,
+        al_extent_len: ResourceConfig::AL_EXTENT_LEN,
         peer_timeout: Duration::from_secs(2),
         promotion_timeout: Duration::from_secs(4),
     }
