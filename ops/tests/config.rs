@@ -367,9 +367,9 @@ const WARNINGS: &[Mistake] = &[
     ),
     mistake("\"500ms\" }", "\"8s\" }", "silent for longer than `timeout`", "below timeout"),
     mistake(
-        "al-extents = 1237",
-        "^disk-timeout = \"30s\"",
-        "`disk-timeout` has no effect in this version",
+        "ping-timeout = \"500ms\"",
+        "^rcvbuf-size = \"1MiB\"",
+        "`rcvbuf-size` has no effect in this version",
         "may stay",
     ),
 ];
