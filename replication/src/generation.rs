@@ -93,7 +93,7 @@ impl<'a> Side<'a> {
 
     /// Among replicas of one generation, how much is known to be in it. The order is total, so that any number of
     /// nodes agree about the best.
-    fn merit(&self) -> (Option<u64>, bool, u8, bool, Sequence, u8) {
+    fn merit(&self) -> (Option<u64>, bool, bool, u8, bool, Sequence, u8) {
         let replica = self.replica;
         let completeness = match (replica.crashed, replica.was_primary, replica.lags) {
             (false, _, false) => 3,
@@ -105,8 +105,10 @@ impl<'a> Side<'a> {
         let outdated = replica.disk == DiskState::Outdated;
         let in_step_with_primary = self.knows_primary && replica.disk == DiskState::UpToDate;
         // A Primary that serves from another replica because its own is old is like one without a disk.
-        let reign = self.reign().filter(|_| !outdated);
-        (reign, in_step_with_primary, completeness, !outdated, self.sequence, order)
+        let own = self.reign().filter(|_| !outdated);
+        // Whoever is in step with a later Primary knows more than an earlier one that was cut off.
+        let reign = own.max(in_step_with_primary.then_some(self.sequence.0 >> REIGN_SHIFT));
+        (reign, own.is_some(), in_step_with_primary, completeness, !outdated, self.sequence, order)
     }
 }
 

@@ -291,6 +291,8 @@ impl Resource {
             meta::remember(&mut target.known_history, old);
         }
         target.left = NodeSet(target.left.0 | missing.0);
+        self.leave_behind(peer, volume, missing);
+        let target = &mut self.volumes[volume];
         let good = target.state == DiskState::UpToDate;
         let mut persists = false;
         if let Some(disk) = target.disk.as_mut().filter(|disk| good && disk.current != current) {
@@ -309,15 +311,19 @@ impl Resource {
             self.answer(peer, link, sequence, true);
         }
         self.changed = true;
-        // Whoever was left behind has to learn it, and what it misses. A Primary that leaves its own failed disk behind
-        // knows (P12).
+        Ok(())
+    }
+
+    /// Whoever does not take part in a generation has to learn it, and what it misses; and nobody here goes by what it
+    /// has. A Primary that leaves its own failed disk behind knows (P12).
+    fn leave_behind(&mut self, primary: usize, volume: usize, missing: NodeSet) {
         for other in 0..self.peers.len() {
             let left = missing.contains(self.peers[other].node);
-            if other != peer && left && self.peers[other].receives(volume) {
+            if other != primary && left && self.peers[other].receives(volume) {
                 self.part(other, crate::Farewell::Retry, "it does not take part in the new generation");
             }
         }
-        Ok(())
+        self.update_disks();
     }
 }
 

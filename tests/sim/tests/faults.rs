@@ -19,9 +19,9 @@ fn expected(fault: Fault) -> (Class, &'static [Promise]) {
         Fault::EarlyFlush
         | Fault::FlushHereOnly
         | Fault::ForgetForce
-        | Fault::FlushWithoutGeneration
-        | Fault::UnflushedResync => (Class::PowerCut, &[P2]),
-        Fault::FlushOneVolume => (Class::Volumes, &[P2]),
+        | Fault::FlushWithoutGeneration => (Class::PowerCut, &[P2]),
+        // What was hot is copied again, so the source has to be lost as well.
+        Fault::FlushOneVolume | Fault::UnflushedResync => (Class::Volumes, &[P2]),
         Fault::IgnoreQuorum | Fault::LateAcknowledgement => (Class::Base, &[P9]),
         Fault::MergeSplitBrain | Fault::DiscardOther => (Class::SplitBrain, &[P8]),
         Fault::ReadOnce => (Class::Disks, &[P12]),
