@@ -42,11 +42,17 @@ enum Verb {
         #[arg(long, value_enum, default_value_t = Against::Evenkeel)]
         target: Against,
     },
-    /// Run the initiators and the mirroring over and over with new seeds.
+    /// Run the simulation, the initiators and the mirroring over and over with new seeds.
     Soak {
         /// How long, in hours.
         #[arg(long, default_value_t = 1.0)]
         hours: f64,
+        /// Only the simulation of the replication core.
+        #[arg(long)]
+        simulation: bool,
+        /// The first seed of the simulation. Those below are what `cargo xtask test` runs.
+        #[arg(long, default_value_t = 10_000)]
+        first: u64,
     },
     /// Compare with tgt over the same file, interleaved, and write the table into benches/README.md.
     Bench {
@@ -89,7 +95,7 @@ fn main() -> ExitCode {
         Verb::Test { stages, write, only, target, list: false } => {
             stage::run(&stages, &stage::Options { kind: target.kind(), write, only })
         }
-        Verb::Soak { hours } => soak::run(hours),
+        Verb::Soak { hours, simulation, first } => soak::run(hours, simulation, first),
         Verb::Bench { pairs, seconds, dry_run } => bench::run(&bench::Plan { pairs, seconds }, dry_run),
     };
     report(outcome)

@@ -1,5 +1,7 @@
 //! `cargo xtask soak`: the simulations, the fuzz subjects and the initiators, round after round, with new seeds.
 
+mod simulation;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -7,12 +9,17 @@ use harness::target::Kind;
 
 use crate::{command, stage};
 
-/// Goes on for `hours`, and stops at the first failure.
+/// Goes on for `hours`, and stops at the first failure. The simulation has half of the time, or all of it where only
+/// it is asked for; its seeds begin at `first`.
 ///
 /// # Errors
 /// When a round fails; the message holds the seed or the test.
-pub(crate) fn run(hours: f64) -> Result<()> {
+pub(crate) fn run(hours: f64, only_simulation: bool, first: u64) -> Result<()> {
     let (began, length) = (Instant::now(), Duration::try_from_secs_f64(hours * 3600.0)?);
+    let mut shown = simulation::Shown::from(first);
+    if only_simulation {
+        return shown.more(began + length);
+    }
     stage::run(&["release".into()], &options())?;
     for round in 0_u32.. {
         if began.elapsed() > length {
@@ -20,6 +27,7 @@ pub(crate) fn run(hours: f64) -> Result<()> {
         }
         println!("\n##### round {round}, {:.1} h of {hours} h #####", began.elapsed().as_secs_f64() / 3600.0);
         let in_round = || format!("round {round}");
+        shown.more(Instant::now() + SIMULATION).with_context(in_round)?;
         for subject in ["pdu", "session", "scsi", "peer"] {
             // Every round has seeds of its own.
             let first = (u64::from(round) + 1) << 32;
@@ -36,3 +44,6 @@ pub(crate) fn run(hours: f64) -> Result<()> {
 fn options() -> stage::Options {
     stage::Options { kind: Kind::Evenkeel(command::binary()), write: false, only: None }
 }
+
+/// How long the simulation runs in each round: about as long as the rest of it.
+const SIMULATION: Duration = Duration::from_mins(10);

@@ -48,12 +48,13 @@ pub(crate) struct Stage {
 }
 
 /// Every stage, in the order in which a mistake is found soonest.
-pub(crate) const ALL: [Stage; 14] = [
+pub(crate) const ALL: [Stage; 15] = [
     Stage { name: "packages", headline: "the system packages that the tests use", run: packages::run },
     Stage { name: "fmt", headline: "formatting", run: cargo::fmt },
     Stage { name: "clippy", headline: "lints, warnings are errors", run: cargo::clippy },
     Stage { name: "doc", headline: "documentation, warnings are errors", run: cargo::doc },
     Stage { name: "tests", headline: "unit tests and simulations", run: cargo::tests },
+    Stage { name: "planted", headline: "faults planted in the core are found", run: cargo::planted },
     Stage { name: "doctests", headline: "examples in the documentation", run: cargo::doctests },
     Stage { name: "recipes", headline: "raw bytes that broke other targets", run: cargo::recipes },
     Stage { name: "mirroring", headline: "three nodes, real processes", run: cargo::mirroring },

@@ -16,10 +16,9 @@ use sim::{
 /// also end as a resync that never does (P7).
 fn expected(fault: Fault) -> (Class, &'static [Promise]) {
     match fault {
-        Fault::EarlyFlush
-        | Fault::FlushHereOnly
-        | Fault::ForgetForce
-        | Fault::FlushWithoutGeneration => (Class::PowerCut, &[P2]),
+        Fault::EarlyFlush | Fault::FlushHereOnly | Fault::ForgetForce | Fault::FlushWithoutGeneration => {
+            (Class::PowerCut, &[P2])
+        }
         // What was hot is copied again, so the source has to be lost as well.
         Fault::FlushOneVolume | Fault::UnflushedResync => (Class::Volumes, &[P2]),
         Fault::IgnoreQuorum | Fault::LateAcknowledgement => (Class::Base, &[P9]),

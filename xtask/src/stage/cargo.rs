@@ -33,6 +33,25 @@ pub(super) fn tests(_options: &Options) -> Result<Tally> {
     }
 }
 
+/// Faults planted in the replication core, which the simulation has to find.
+pub(super) fn planted(_options: &Options) -> Result<Tally> {
+    let mut test = command::cargo([
+        "test",
+        "-p",
+        "sim",
+        "--features",
+        "sabotage",
+        "--test",
+        "faults",
+        "--",
+        "--nocapture",
+    ]);
+    let lines = command::run_and_keep(&mut test, "The faults that were missed stand above.", |line| {
+        line.contains(": ") && line.contains(" seed ") && line.contains("(before:")
+    })?;
+    Ok(Tally { passed: lines.len(), note: "faults found, each for its own reason".to_owned() })
+}
+
 pub(super) fn doctests(_options: &Options) -> Result<Tally> {
     test(&["--workspace", "--doc"])
 }
