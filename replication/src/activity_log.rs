@@ -19,7 +19,7 @@ pub(crate) use self::{table::Span, transaction::recover};
 use crate::resource::Granted;
 
 /// The active extents of one replica.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ActivityLog {
     shift: u32,
     table: Table,
@@ -48,7 +48,7 @@ struct Range {
 }
 
 /// What one block of the log says.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Transaction {
     holders: Vec<(Granted, Span)>,
     changes: Vec<(u16, u32)>,

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The activity log and the bitmaps of a volume on their way to the disk.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a wish or a fact of its own")]
 pub(crate) struct Books {
     /// `None` where there is no other replica, or no disk.

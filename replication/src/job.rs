@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// One operation of a local disk, from the wait for its range to its end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) volume: usize,
     ticket: Option<Ticket>,
@@ -97,6 +97,8 @@ pub(crate) enum After {
     Answer { peer: usize, link: LinkId, sequence: Sequence },
     /// The node becomes Primary.
     Promotion,
+    /// A peer may become Primary.
+    Consent { peer: usize, link: LinkId, request: u64 },
     /// The node stays Secondary: the demotion is told.
     Demotion,
     /// The resync is over.
@@ -338,6 +340,7 @@ impl Resource {
             After::Generation(change) => self.generation_persisted(change, kept),
             After::Answer { peer, link, sequence } => self.answer(peer, link, sequence, kept),
             After::Promotion => self.promotion_persisted(),
+            After::Consent { peer, link, request } => self.answer_candidate(peer, link, request, kept),
             After::Demotion => {}
             After::Synced => self.sync_persisted(volume),
         }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A change of mode that is not yet true for everything.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ProtocolWait {
     request: OperatorRequest,
     mode: AckMode,

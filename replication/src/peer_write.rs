@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A change as a packet brought it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Incoming {
     pub(crate) sequence: Sequence,
     pub(crate) extent: Extent,

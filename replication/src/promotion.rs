@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A promotion under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Promotion {
     pub(crate) requests: Vec<OperatorRequest>,
     pub(crate) force: bool,
@@ -34,7 +34,7 @@ impl Promotion {
 }
 
 /// A promise to know of no other Primary until a candidate says how it ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Consent {
     pub(crate) peer: usize,
 }
@@ -319,9 +319,23 @@ impl Resource {
             if let Some(own) = self.promotion.as_mut().filter(|own| !own.committed) {
                 own.denied = Some(peer);
             }
+            // Not after a crash either: a candidate without a disk cannot write its reign down itself.
+            let order = self.sequence.0;
+            for volume in 0..self.volumes.len() {
+                if let Some(disk) = self.volumes[volume].disk.as_mut() {
+                    disk.order = disk.order.max(order);
+                    return self.persist(volume, Some(After::Consent { peer, link, request }));
+                }
+            }
         }
-        let sequence = self.sequence;
-        self.send(peer, Packet::PromoteAnswer { request, granted, sequence });
+        self.answer_candidate(peer, link, request, granted);
+    }
+
+    pub(crate) fn answer_candidate(&mut self, peer: usize, link: LinkId, request: u64, granted: bool) {
+        if self.peers[peer].link.as_ref().is_some_and(|current| current.id == link) {
+            let sequence = self.sequence;
+            self.send(peer, Packet::PromoteAnswer { request, granted, sequence });
+        }
     }
 
     /// Whether this node, diskless, knows that a candidate's replica is not in the newest generation.

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// One resource on one node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Resource {
     pub(crate) config: ResourceConfig,
@@ -90,7 +90,7 @@ pub(crate) enum Granted {
 }
 
 /// A demotion under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Demotion {
     pub(crate) requests: Vec<OperatorRequest>,
     pub(crate) force: bool,
@@ -112,7 +112,7 @@ pub(crate) enum Stopping {
 }
 
 /// One volume of a resource on this node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Volume {
     pub(crate) config: VolumeConfig,
     /// The metadata of the local disk, while there is one.
@@ -157,7 +157,7 @@ pub(crate) struct Volume {
 }
 
 /// Another node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) node: NodeId,
     pub(crate) name: String,
@@ -172,7 +172,7 @@ pub(crate) struct Peer {
 }
 
 /// A connection to a peer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     /// What the peer was told last.

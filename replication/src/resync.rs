@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A resync that this node is the target of.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Resync {
     pub(crate) source: usize,
     /// Runs that are asked for: their jobs, and whether they became dirty again meanwhile.
@@ -29,7 +29,7 @@ pub(crate) struct Resync {
     pub(crate) total: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Run {
     job: usize,
     extent: Extent,

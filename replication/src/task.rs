@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A command that is not answered yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub(crate) volume: usize,
     pub(crate) id: CommandId,

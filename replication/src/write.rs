@@ -75,7 +75,7 @@ pub(crate) enum What {
 }
 
 /// A change that is not on every replica yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) volume: usize,
     pub(crate) sequence: Sequence,

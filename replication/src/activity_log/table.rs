@@ -21,7 +21,7 @@ impl Span {
 pub(crate) const EMPTY: u32 = u32::MAX;
 
 /// The table of active extents.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Table {
     slots: Vec<Slot>,
     /// For each extent of the volume, its slot.

@@ -13,7 +13,7 @@ use super::{
 use crate::NodeId;
 
 /// The acceptor knows what a dialler claims. Nothing of it is proved.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Claimed {
     theirs: Hello,
     theirs_bytes: Bytes,
@@ -90,7 +90,7 @@ impl Claimed {
 }
 
 /// The acceptor has said hello and waits for the dialler's proof.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ExpectProof {
     secret: Secret,
     transcript: Vec<u8>,

@@ -12,7 +12,7 @@ use super::{
 use crate::NodeId;
 
 /// The dialler has said hello and waits for the answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ExpectHello {
     secret: Secret,
     ours: Hello,
@@ -74,7 +74,7 @@ impl ExpectHello {
 }
 
 /// The dialler has proved itself and waits for the verdict.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ExpectVerdict {
     secret: Secret,
     transcript: Vec<u8>,

@@ -10,7 +10,7 @@ use super::{Frame, HEADER_LEN, PAYLOAD_MAX};
 
 /// Frames on their way out: headers in one buffer, payloads shared. A gathered write takes bytes from the front,
 /// through [`Buf`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Output {
     /// The headers of the frames in `queue`, less what was taken of the first.
     headers: BytesMut,
@@ -21,7 +21,7 @@ pub struct Output {
     packets_taken: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Queued {
     payload: Payload,
     packet: bool,
