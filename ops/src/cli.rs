@@ -50,6 +50,11 @@ pub enum Verb {
     /// Show resources: roles, disks, peers and sessions.
     #[command(after_help = STATUS_EXAMPLES)]
     Status(Status),
+    /// Say why something is not as it should be, and which command mends it.
+    ///
+    /// For a split brain it shows what each side wrote. Prints the findings as JSON with --json.
+    #[command(after_help = WHY_EXAMPLES)]
+    Why(Why),
     /// Follow what changes, one line a change.
     #[command(after_help = EVENTS_EXAMPLES)]
     Events(Events),
@@ -174,6 +179,16 @@ pub struct Status {
     /// Draw it again whenever it changes, until Ctrl-C.
     #[arg(long)]
     pub watch: bool,
+    /// How the node is reached.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// `evenkeel why`
+#[derive(Clone, Debug, Args)]
+pub struct Why {
+    /// Which resource; all of them otherwise.
+    pub resource: Option<String>,
     /// How the node is reached.
     #[command(flatten)]
     pub reach: Reach,
@@ -425,6 +440,10 @@ const STATUS_EXAMPLES: &str = "Examples:
   evenkeel status db --watch
   evenkeel status --json | jq '.[].devices[].\"disk-state\"'";
 
+const WHY_EXAMPLES: &str = "Examples:
+  evenkeel why
+  evenkeel why db --json | jq '.[].findings[].remedy'";
+
 const EVENTS_EXAMPLES: &str = "Examples:
   evenkeel events          what exists, then every change
   evenkeel events --now    what exists
@@ -486,6 +505,8 @@ mod tests {
             "evenkeel status",
             "evenkeel status db --json",
             "evenkeel status db --watch",
+            "evenkeel why",
+            "evenkeel why db --json",
             "evenkeel events --json --now",
             "evenkeel primary db --force",
             "evenkeel secondary db --force --json",

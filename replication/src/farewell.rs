@@ -1,6 +1,6 @@
 //! The end of a link: said by either end, or found out.
 
-use crate::{ConnectionState, Effect, Event, Farewell, LinkId, NodeId, Packet, Resource, Role};
+use crate::{ConnectionState, Effect, Event, Farewell, LinkId, NodeId, Packet, Parting, Resource, Role};
 
 impl Resource {
     /// A link is gone.
@@ -40,6 +40,11 @@ impl Resource {
 
     pub(crate) fn goodbye(&mut self, peer: usize, farewell: Farewell) {
         if matches!(farewell, Farewell::Diverged | Farewell::Unrelated) {
+            let found = match farewell {
+                Farewell::Unrelated => Parting::Unrelated,
+                _ => Parting::Diverged(Vec::new()),
+            };
+            self.peers[peer].parting.get_or_insert(found);
             self.stand_alone(peer);
         }
         let node = self.peers[peer].node;

@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 
 use crate::{
-    ConnectionState, DiskState, Effect, Event, Farewell, LinkId, NodeId, NodeSet, NodeState, Packet, Plan,
-    Resource, Role, VolumeState,
+    ConnectionState, DiskState, Divergence, Effect, Event, Farewell, LinkId, NodeId, NodeSet, NodeState,
+    Packet, Plan, Resource, Role, VolumeState, Written,
+    bitmap::BLOCK,
     generation::{DAY_ZERO, REIGN_SHIFT, Side, decide, yields},
     meta,
     peer_write::Incoming,
@@ -162,6 +163,7 @@ impl Resource {
             pairs.push(Pair { plan, bitmap_here: false, equal: false, asked: 0 });
         }
         if pairs.iter().any(|pair| pair.plan == Plan::Unrelated) {
+            self.peers[peer].parting = Some(crate::Parting::Unrelated);
             self.part(peer, Farewell::Unrelated, "its data has nothing in common with ours");
             return;
         }
@@ -175,6 +177,7 @@ impl Resource {
         let superseded = self.is_superseded(&state) || replaced;
         let both = two && !superseded && !later && reign == theirs;
         if both || pairs.iter().any(|pair| pair.plan == Plan::SplitBrain) {
+            self.peers[peer].parting = Some(crate::Parting::Diverged(divergence(&mine, &state, &pairs)));
             self.part(peer, Farewell::Diverged, "the data diverged: split brain");
             return;
         }
@@ -218,6 +221,7 @@ impl Resource {
         }
         self.peers[peer].state = ConnectionState::Connected;
         self.peers[peer].diverged = false;
+        self.peers[peer].parting = None;
         self.event(Event::Connection { peer: node, state: ConnectionState::Connected });
         self.event(Event::PeerRole { peer: node, role });
         for (volume, pair) in pairs.iter().enumerate() {
@@ -469,6 +473,25 @@ impl Volume {
             source.current
         }
     }
+}
+
+/// What both ends wrote while they were apart.
+fn divergence(mine: &NodeState, theirs: &NodeState, pairs: &[Pair]) -> Vec<Divergence> {
+    let written = |node: &NodeState, volume: &VolumeState| Written {
+        changed: volume.dirty_blocks.saturating_mul(BLOCK).min(volume.size),
+        generation: volume.lineage.current.0,
+        since: volume.lineage.base.0,
+        primary: node.role == Role::Primary,
+    };
+    let volumes = mine.volumes.iter().zip(&theirs.volumes).zip(pairs);
+    let diverged = volumes.filter(|(_, pair)| pair.plan == Plan::SplitBrain);
+    diverged
+        .map(|((ours, other), _)| Divergence {
+            volume: ours.volume,
+            here: written(mine, ours),
+            there: written(theirs, other),
+        })
+        .collect()
 }
 
 /// Whether our data, as told, is a later generation of theirs.

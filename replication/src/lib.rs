@@ -49,7 +49,9 @@ pub use sabotage::Fault;
 #[cfg(feature = "sabotage")]
 pub use sabotage::plant;
 pub use state::{ConnectionState, DiskState, ReplicationState, Role};
-pub use status::{ConnectionStatus, DeviceStatus, PeerDeviceStatus, ResourceStatus};
+pub use status::{
+    ConnectionStatus, DeviceStatus, Divergence, Parting, PeerDeviceStatus, ResourceStatus, Written,
+};
 
 /// A node of the cluster, 0 to 31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

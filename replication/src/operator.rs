@@ -92,6 +92,7 @@ impl Resource {
         let target = &mut self.peers[peer];
         target.discards = discard_my_data;
         target.diverged = false;
+        target.parting = None;
         if !std::mem::replace(&mut target.wanted, true) {
             target.state = ConnectionState::Connecting;
             let node = target.node;
@@ -103,6 +104,7 @@ impl Resource {
     fn unwant(&mut self, peer: usize) {
         let target = &mut self.peers[peer];
         target.diverged = false;
+        target.parting = Some(crate::Parting::Disconnected);
         let node = target.node;
         if std::mem::replace(&mut target.wanted, false) {
             self.out.push(Effect::Want { peer: node, wanted: false });
@@ -252,6 +254,7 @@ impl Resource {
             upper_pending: pending as u64,
             lower_pending: lower as u64,
             generation: volume.disk.as_ref().map_or(volume.known, |disk| disk.current).0,
+            fresh: volume.disk.as_ref().is_some_and(|disk| disk.flags.fresh),
         }
     }
 
@@ -275,6 +278,7 @@ impl Resource {
             ap_in_flight: self.changes.iter().map(|(_, change)| unwritten(change)).sum(),
             rs_in_flight: 0,
             peer_devices: (0..self.volumes.len()).map(|volume| self.peer_device(at, volume)).collect(),
+            parting: peer.parting.clone().filter(|_| peer.link.is_none() && !peer.wanted),
         }
     }
 

@@ -167,6 +167,7 @@ pub(crate) struct Peer {
     pub(crate) discards: bool,
     /// Whether the data was found to have diverged.
     pub(crate) diverged: bool,
+    pub(crate) parting: Option<crate::Parting>,
     pub(crate) link: Option<Link>,
     pub(crate) protocol_waits: Vec<crate::operator::ProtocolWait>,
 }
@@ -506,6 +507,7 @@ impl Peer {
             state: ConnectionState::Connecting,
             discards: false,
             diverged: false,
+            parting: None,
             link: None,
             protocol_waits: Vec::new(),
         }

@@ -50,6 +50,8 @@ pub struct DeviceStatus {
     pub lower_pending: u64,
     /// The generation of the data, of 64 bits; 0 where there is none.
     pub generation: u64,
+    /// Whether nothing was ever written to the local disk.
+    pub fresh: bool,
 }
 
 /// A peer.
@@ -73,6 +75,43 @@ pub struct ConnectionStatus {
     pub rs_in_flight: u64,
     /// Its replicas.
     pub peer_devices: Vec<PeerDeviceStatus>,
+    /// Why the connection is not wanted any more.
+    pub parting: Option<Parting>,
+}
+
+/// Why a connection is not wanted any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// An operator disconnected, here or there.
+    Disconnected,
+    /// Split brain. Empty where only the peer has found it.
+    Diverged(Vec<Divergence>),
+    /// The ends hold volumes that have nothing in common, or differ in size.
+    Unrelated,
+}
+
+/// What both ends of a connection wrote to a volume while they were apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// The volume.
+    pub volume: VolumeNumber,
+    /// On this node.
+    pub here: Written,
+    /// On the peer.
+    pub there: Written,
+}
+
+/// What one end wrote to a volume since it was in step with the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// In bytes, in whole blocks of 4 KiB: an upper bound after a crash.
+    pub changed: u64,
+    /// The generation of its data.
+    pub generation: u64,
+    /// The generation that both had; 0 where it is not known.
+    pub since: u64,
+    /// Whether the node was Primary when the two met again.
+    pub primary: bool,
 }
 
 /// A peer's replica of a volume.

@@ -2,10 +2,11 @@
 
 use ops::{
     admin::{self, Done},
-    cli::{Connect, Demote, Disconnect, Events, Promote, Reach, Set, Setting, Status},
-    status::{self, Resource},
+    cli::{Connect, Demote, Disconnect, Events, Promote, Reach, Set, Setting, Status, Why},
+    status::{self, Resource, explain},
 };
 use serde::Serialize;
+use serde_json::json;
 
 use super::{CommandError, json, print};
 use crate::client::{Client, encoded};
@@ -14,6 +15,18 @@ pub(super) async fn status(status: &Status) -> Result<(), CommandError> {
     let client = Client::new(status.reach.admin.as_deref())?;
     let resources = pictures(&client, status.resource.as_deref()).await?;
     print(&if status.reach.json { json(&resources) } else { status::render(&resources) })
+}
+
+pub(super) async fn why(why: &Why) -> Result<(), CommandError> {
+    let client = Client::new(why.reach.admin.as_deref())?;
+    let resources = pictures(&client, why.resource.as_deref()).await?;
+    let causes =
+        |resource: &Resource| json!({ "name": resource.name, "findings": explain::findings(resource) });
+    print(&if why.reach.json {
+        json(&resources.iter().map(causes).collect::<Vec<_>>())
+    } else {
+        status::causes(&resources)
+    })
 }
 
 pub(super) async fn pictures(client: &Client, resource: Option<&str>) -> Result<Vec<Resource>, CommandError> {

@@ -71,6 +71,7 @@ pub async fn run(verb: &Verb) -> Result<(), CommandError> {
         Verb::Man(man) => local::man(man),
         Verb::Status(status) if status.watch => watch::status(status).await,
         Verb::Status(status) => ask::status(status).await,
+        Verb::Why(why) => ask::why(why).await,
         Verb::Events(events) => ask::events(events).await,
         Verb::Primary(promote) => ask::primary(promote).await,
         Verb::Secondary(demote) => ask::secondary(demote).await,

@@ -1,20 +1,24 @@
 //! What a state that is not normal means, and what to do about it.
 //!
-//! A table: the first row of a thing's rules that applies explains it. `status` prints the rows.
+//! A table: the first row of a thing's rules that applies explains it. `status` prints the rows, `why` what they follow from
+//! as well.
 
 use replication::{ConnectionState, DiskState, ReplicationState, Role};
+use serde::{Deserialize, Serialize};
 
-use super::{Connection, Device, PeerDevice, Resource};
+use super::{Connection, Device, PeerDevice, Reason, Resource, why};
 
 /// A state that is not normal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// What it is about and how it stands: `bravo: connection:Connecting`.
     pub what: String,
     /// Why it is so, where this node knows.
     pub cause: Option<String>,
     /// What that means.
-    pub meaning: &'static str,
+    pub meaning: String,
+    /// What shows it: which nodes are missing, what was written where.
+    pub evidence: Vec<String>,
     /// What to do about it: a command where there is one.
     pub remedy: String,
 }
@@ -23,32 +27,34 @@ pub struct Finding {
 #[must_use]
 pub fn findings(resource: &Resource) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut note = |what: String, cause: Option<&String>, rule: Option<&Rule>, peer: &str| {
-        findings.extend(rule.map(|rule| Finding {
-            what,
-            cause: cause.cloned(),
-            meaning: rule.meaning,
-            remedy: rule.remedy.replace("RESOURCE", &resource.name).replace("PEER", peer),
-        }));
-    };
+    let mut note =
+        |what: String, cause: Option<&String>, rule: Option<&Rule>, peer: &str, evidence: Vec<String>| {
+            findings.extend(rule.map(|rule| Finding {
+                what,
+                cause: cause.cloned(),
+                meaning: rule.meaning.to_owned(),
+                evidence,
+                remedy: rule.remedy.replace("RESOURCE", &resource.name).replace("PEER", peer),
+            }));
+        };
     if resource.suspended {
-        note("suspended".to_owned(), None, Some(&SUSPENDED), "");
+        note("suspended".to_owned(), None, Some(&SUSPENDED), "", why::nodes(resource));
     }
     for device in &resource.devices {
         let what = |state: &str| format!("volume {}: {state}", device.volume);
-        let state = what(&format!("disk:{}", device.disk_state));
-        note(state, device.trouble.as_ref(), disk(resource, device), "");
-        note(what("quorum:no"), None, (!device.quorum).then_some(&QUORUM), "");
+        let (state, cause) = (format!("disk:{}", device.disk_state), device.trouble.as_ref());
+        note(what(&state), cause, disk(resource, device), "", why::disk(resource, device));
+        note(what("quorum:no"), None, (!device.quorum).then_some(&QUORUM), "", why::nodes(resource));
     }
     for peer in &resource.connections {
         let what = format!("{}: connection:{}", peer.name, peer.connection_state);
-        note(what, peer.trouble.as_ref(), connection(peer), &peer.name);
+        note(what, peer.trouble.as_ref(), connection(peer), &peer.name, why::parting(resource, peer));
         for device in &peer.peer_devices {
             let what = |state: String| format!("{}, volume {}: {state}", peer.name, device.volume);
             let states = format!("replication:{}", device.replication_state);
-            note(what(states), None, replication(device), &peer.name);
-            let state = what(format!("peer-disk:{}", device.peer_disk_state));
-            note(state, None, peer_disk(peer, device), &peer.name);
+            note(what(states), None, replication(device), &peer.name, why::resync(device));
+            let state = format!("peer-disk:{}", device.peer_disk_state);
+            note(what(state), None, peer_disk(peer, device), &peer.name, why::peer_disk(device));
         }
     }
     findings
@@ -71,17 +77,25 @@ fn disk(resource: &Resource, device: &Device) -> Option<&'static Rule> {
         DiskState::Failed => Some(&FAILED_DISK),
         DiskState::Attaching | DiskState::Negotiating => Some(&STARTING_DISK),
         DiskState::Inconsistent | DiskState::Outdated if syncing => Some(&CATCHING_UP),
+        DiskState::Inconsistent if device.fresh => Some(&FRESH),
         DiskState::Inconsistent => Some(&INCONSISTENT),
         DiskState::Outdated => Some(&OUTDATED),
         DiskState::Consistent | DiskState::DUnknown => Some(&CONSISTENT),
     }
 }
 
-const fn connection(peer: &Connection) -> Option<&'static Rule> {
+fn connection(peer: &Connection) -> Option<&'static Rule> {
     match peer.connection_state {
         ConnectionState::Connected if peer.congested => Some(&CONGESTED),
         ConnectionState::Connected => None,
-        ConnectionState::StandAlone => Some(&STAND_ALONE),
+        ConnectionState::StandAlone => match &peer.parting {
+            None => Some(&STAND_ALONE),
+            Some(parting) => match parting.reason {
+                Reason::Disconnected => Some(&DISCONNECTED),
+                Reason::SplitBrain => Some(&SPLIT_BRAIN),
+                Reason::Unrelated => Some(&UNRELATED),
+            },
+        },
         ConnectionState::Disconnecting => Some(&DISCONNECTING),
         ConnectionState::ProtocolError => Some(&PROTOCOL_ERROR),
         ConnectionState::Connecting | ConnectionState::Unconnected if peer.trouble.is_some() => {
@@ -139,7 +153,7 @@ const QUORUM: Rule = Rule {
 
 const LOST_DISK: Rule = Rule {
     meaning: "this node has no usable copy of the volume; peers serve it",
-    remedy: "mend or replace the disk, and start the node again; its log has the reason too",
+    remedy: "make room, mend or replace the disk, and start the node again; its log has the reason too",
 };
 
 const FAILED_DISK: Rule = Rule {
@@ -157,6 +171,12 @@ const STARTING_DISK: Rule = Rule { meaning: "the disk is being taken into use", 
 const CATCHING_UP: Rule = Rule {
     meaning: "what the disk lacks is being copied from a peer; reads are served by peers meanwhile",
     remedy: "evenkeel wait RESOURCE up-to-date",
+};
+
+const FRESH: Rule = Rule {
+    meaning: "nothing was ever written here; it becomes good once every node with a disk for the volume has met",
+    remedy: "connect the others; if they are lost for good, and an empty volume is what you want: \
+             evenkeel primary RESOURCE --force",
 };
 
 const INCONSISTENT: Rule = Rule {
@@ -183,6 +203,22 @@ const STAND_ALONE: Rule = Rule {
     meaning: "no connection is wanted: after `disconnect`, or because both sides were written while apart",
     remedy: "evenkeel connect RESOURCE --peer PEER; after a split brain, on the node whose writes go: \
              evenkeel connect RESOURCE --discard-my-data",
+};
+
+const DISCONNECTED: Rule = Rule {
+    meaning: "an operator disconnected; the peer misses what is written now",
+    remedy: "evenkeel connect RESOURCE --peer PEER",
+};
+
+const SPLIT_BRAIN: Rule = Rule {
+    meaning: "both sides were written while they were apart; nothing is copied until you say whose writes go",
+    remedy: "on the node whose writes go: evenkeel secondary RESOURCE && \
+             evenkeel connect RESOURCE --discard-my-data; on the other: evenkeel connect RESOURCE",
+};
+
+const UNRELATED: Rule = Rule {
+    meaning: "the two hold volumes that have nothing in common, or that differ in size",
+    remedy: "compare `size` and `disks` of both configuration files; the data here is kept until you replace the disk",
 };
 
 const DISCONNECTING: Rule = Rule { meaning: "the connection is being taken down", remedy: "wait a moment" };

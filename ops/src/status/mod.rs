@@ -5,7 +5,9 @@
 
 pub mod explain;
 mod names;
+mod parting;
 mod text;
+mod why;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +18,8 @@ use replication::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use text::{render, watch};
+pub use parting::{Divergence, Parting, Reason, Written};
+pub use text::{causes, render, watch};
 
 use crate::config::{Config, Identity};
 
@@ -79,6 +82,9 @@ pub struct Device {
     pub lower_pending: u64,
     /// The generation of the data, in hexadecimal. Ours.
     pub generation: String,
+    /// Whether nothing was ever written to the local disk; absent where something was. Ours.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub fresh: bool,
 }
 
 /// A peer.
@@ -112,6 +118,9 @@ pub struct Connection {
     /// Its replicas.
     #[serde(rename = "peer_devices")]
     pub peer_devices: Vec<PeerDevice>,
+    /// Why the connection is not wanted any more; absent where it is. Ours.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub parting: Option<Parting>,
 }
 
 /// A peer's replica of a volume.
@@ -231,6 +240,7 @@ impl Device {
             upper_pending: status.upper_pending,
             lower_pending: status.lower_pending,
             generation: generation(status.generation),
+            fresh: status.fresh,
         }
     }
 }
@@ -249,6 +259,7 @@ impl Connection {
             ap_in_flight: status.ap_in_flight / SECTOR,
             rs_in_flight: status.rs_in_flight / SECTOR,
             peer_devices: status.peer_devices.iter().map(PeerDevice::new).collect(),
+            parting: status.parting.as_ref().map(Parting::new),
         }
     }
 }

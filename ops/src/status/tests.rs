@@ -52,6 +52,7 @@ pub(crate) fn status() -> ResourceStatus {
         ap_in_flight: 8192,
         rs_in_flight: 4096,
         peer_devices: vec![peer_device],
+        parting: None,
     };
     ResourceStatus {
         name: "db".to_owned(),
@@ -72,6 +73,7 @@ pub(crate) fn status() -> ResourceStatus {
             upper_pending: 7,
             lower_pending: 8,
             generation: 0x1234_5678_9abc_def1,
+            fresh: false,
         }],
         connections: vec![
             connection(
@@ -248,4 +250,40 @@ fn what_wait_waits_for() {
     assert!(resource.is_up_to_date());
     resource.connections[1].connection_state = ConnectionState::Connecting;
     assert!(!resource.is_connected() && !resource.is_up_to_date());
+}
+
+/// P8: `why` shows what each side of a split brain wrote, and the commands that end it; the JSON carries the same.
+#[test]
+fn why_shows_both_sides_of_a_split_brain() {
+    let mut status = status();
+    let written = |changed, primary| replication::Written { changed, generation: 0xa1, since: 0xb2, primary };
+    status.connections[0].state = ConnectionState::StandAlone;
+    let (here, there) = (written(8192, true), written(4 << 20, false));
+    let volumes = vec![replication::Divergence { volume: VolumeNumber(0), here, there }];
+    status.connections[0].parting = Some(replication::Parting::Diverged(volumes));
+    let resource = Resource::new(&status, Vec::new(), &names());
+    let text = causes(std::slice::from_ref(&resource));
+    for part in [
+        "db: bravo: connection:StandAlone",
+        "generation that both had: 00000000000000B2",
+        "written here: at most 8KiB since then, generation 00000000000000A1, is Primary",
+        "written on bravo: at most 4MiB since then",
+        "evenkeel connect db --discard-my-data",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let json = serde_json::to_value(&resource).expect("it serialises");
+    assert_eq!(json["connections"][0]["parting"]["reason"], "split-brain");
+    assert_eq!(json["connections"][0]["parting"]["volumes"][0]["there"]["changed"], 4096);
+    assert_eq!(causes(&[self::resource()]), "db: nothing is wrong\n");
+}
+
+/// P12: a disk that was given up says with what, and what mends it.
+#[test]
+fn why_names_the_failure_of_a_disk() {
+    let mut status = status();
+    status.devices[0].disk_state = DiskState::Diskless;
+    status.devices[0].trouble = Some(replication::DiskError::NoSpace.to_string());
+    let text = causes(&[Resource::new(&status, Vec::new(), &names())]);
+    assert!(text.contains("no space is left") && text.contains("make room"), "{text}");
 }

@@ -27,6 +27,30 @@ pub fn watch(resources: &[Resource]) -> String {
     })
 }
 
+/// The text of `evenkeel why`: every state that is not normal, with what shows it and what mends it.
+#[must_use]
+pub fn causes(resources: &[Resource]) -> String {
+    let mut text = String::new();
+    for resource in resources {
+        let findings = explain::findings(resource);
+        if findings.is_empty() {
+            let _ = writeln!(text, "{}: nothing is wrong", resource.name);
+        }
+        for finding in findings {
+            let _ = writeln!(text, "{}: {}", resource.name, finding.what);
+            if let Some(cause) = &finding.cause {
+                let _ = writeln!(text, "  cause: {cause}");
+            }
+            let _ = writeln!(text, "  means: {}", finding.meaning);
+            for fact in &finding.evidence {
+                let _ = writeln!(text, "  seen:  {fact}");
+            }
+            let _ = writeln!(text, "  do:    {}", finding.remedy);
+        }
+    }
+    if text.is_empty() { "no resource\n".to_owned() } else { text }
+}
+
 fn draw(resources: &[Resource], progress: &dyn Fn(&PeerDevice) -> String) -> String {
     if resources.is_empty() {
         return "no resource\n".to_owned();
@@ -114,7 +138,7 @@ const fn client(client: bool) -> &'static str {
 }
 
 /// KiB in the largest unit that leaves at least one, with one place behind the point.
-fn kib(kib: u64) -> String {
+pub(super) fn kib(kib: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let steps = (kib.max(1).ilog2() / 10).min(4);
     let tenths = (u128::from(kib) * 10) >> (10 * steps);

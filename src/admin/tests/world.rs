@@ -166,6 +166,7 @@ fn status() -> ResourceStatus {
             upper_pending: 0,
             lower_pending: 0,
             generation: 1,
+            fresh: false,
         }],
         connections: vec![ConnectionStatus {
             peer: NodeId(1),
@@ -190,6 +191,7 @@ fn status() -> ResourceStatus {
                 percent_in_sync: 100.0,
                 estimated_seconds_to_finish: None,
             }],
+            parting: None,
         }],
     }
 }
