@@ -9,6 +9,8 @@ mod activity_log;
 pub mod authenticate;
 mod bitmap;
 mod bookkeeping;
+#[cfg(test)]
+mod cluster;
 mod config;
 mod effect;
 mod farewell;

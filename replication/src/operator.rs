@@ -210,6 +210,10 @@ impl Resource {
     /// What happens between the local replica and a peer's.
     pub(crate) fn replication_state(&self, peer: usize, volume: usize) -> ReplicationState {
         let Some(pair) = self.peers[peer].pair(volume) else { return ReplicationState::Off };
+        if self.volumes[volume].disk.is_none() || self.peers[peer].disk(volume) == DiskState::Diskless {
+            // Nothing can be copied to or from a disk that was given up.
+            return ReplicationState::Established;
+        }
         let active = self.volumes[volume].resync.as_ref().is_some_and(|resync| resync.source == peer);
         match pair.plan {
             Plan::SyncTarget(_) if active => ReplicationState::SyncTarget,
