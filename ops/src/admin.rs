@@ -8,6 +8,11 @@
 //! POST /v1/resources/NAME/connect     Connect         -> Done
 //! POST /v1/resources/NAME/disconnect  Disconnect      -> Done
 //! POST /v1/resources/NAME/set         Set             -> Done
+//! POST /v1/resources/NAME/pause-sync         PauseSync         -> Done
+//! POST /v1/resources/NAME/resume-sync        PauseSync         -> Done
+//! POST /v1/resources/NAME/invalidate         Invalidate        -> Done
+//! POST /v1/resources/NAME/invalidate-remote  InvalidateRemote  -> Done
+//! POST /v1/resources/NAME/new-generation     NewGeneration     -> Done
 //! ```
 //!
 //! What goes wrong comes as [`Failure`], with 400, 404 or 409. `curl --unix-socket PATH http://node/v1/status` works.
@@ -83,6 +88,47 @@ pub struct Disconnect {
     /// From this node; from every peer where absent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peer: Option<String>,
+}
+
+/// Hold resyncs up, or let them go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PauseSync {
+    /// Of which volume; of all of them where absent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub volume: Option<u16>,
+    /// With this node; with every peer where absent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peer: Option<String>,
+}
+
+/// Give up what is here, and copy everything from a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Invalidate {
+    /// Of which volume.
+    pub volume: u16,
+}
+
+/// Have a peer give up what it has, and copy everything from here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct InvalidateRemote {
+    /// Of which volume.
+    pub volume: u16,
+    /// Whose replica.
+    pub peer: String,
+}
+
+/// Begin a new generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NewGeneration {
+    /// Of which volume.
+    pub volume: u16,
+    /// Declare replicas that were just created to be equal.
+    #[serde(default)]
+    pub clear_bitmap: bool,
 }
 
 /// Change options. All of them are done, or the first that cannot be is told.

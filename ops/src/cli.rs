@@ -68,6 +68,26 @@ pub enum Verb {
     Connect(Connect),
     /// Take the connection to the peers of a resource down, and leave it down.
     Disconnect(Disconnect),
+    /// Hold the resyncs of a resource or volume up.
+    ///
+    /// It lasts until resume-sync or the end of the node, whatever becomes of the connection.
+    #[command(after_help = PAUSE_EXAMPLES)]
+    PauseSync(PauseSync),
+    /// Let the resyncs that pause-sync holds up go on.
+    ResumeSync(PauseSync),
+    /// Give up what a volume holds on this node, and copy everything from a peer.
+    ///
+    /// Refused where no connected peer is UpToDate, and on the Primary.
+    #[command(after_help = INVALIDATE_EXAMPLES)]
+    Invalidate(Invalidate),
+    /// Give up what a volume holds on a peer, and copy everything from this node.
+    #[command(after_help = INVALIDATE_REMOTE_EXAMPLES)]
+    InvalidateRemote(InvalidateRemote),
+    /// Begin a new generation of a volume's data.
+    ///
+    /// On the Primary; with --clear-bitmap between nodes whose replicas were just created, and whose data you know to be equal.
+    #[command(after_help = NEW_GENERATION_EXAMPLES)]
+    NewGeneration(NewGeneration),
     /// Change an option of a running resource.
     ///
     /// Returns once what the new value promises is true.
@@ -260,6 +280,68 @@ pub struct Disconnect {
     pub reach: Reach,
 }
 
+/// `evenkeel pause-sync` and `resume-sync`
+#[derive(Clone, Debug, Args)]
+pub struct PauseSync {
+    /// The resource, or one volume of it, e.g. db or db/0.
+    #[arg(value_name = "RESOURCE[/VOLUME]", value_parser = resource_or_volume)]
+    pub target: ResourceOrVolume,
+    /// With this node; with every peer otherwise.
+    #[arg(long, value_name = "NODE")]
+    pub peer: Option<String>,
+    /// How the node is reached.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// `evenkeel invalidate`
+#[derive(Clone, Debug, Args)]
+pub struct Invalidate {
+    /// The volume, e.g. db/0.
+    #[arg(value_name = "RESOURCE/VOLUME", value_parser = volume_name)]
+    pub volume: VolumeName,
+    /// How the node is reached.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// `evenkeel invalidate-remote`
+#[derive(Clone, Debug, Args)]
+pub struct InvalidateRemote {
+    /// The volume, e.g. db/0.
+    #[arg(value_name = "RESOURCE/VOLUME", value_parser = volume_name)]
+    pub volume: VolumeName,
+    /// The node whose replica is replaced.
+    #[arg(long, value_name = "NODE")]
+    pub peer: String,
+    /// How the node is reached.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// `evenkeel new-generation`
+#[derive(Clone, Debug, Args)]
+pub struct NewGeneration {
+    /// The volume, e.g. db/0.
+    #[arg(value_name = "RESOURCE/VOLUME", value_parser = volume_name)]
+    pub volume: VolumeName,
+    /// Declare replicas that were just created to be equal: nothing is copied.
+    #[arg(long)]
+    pub clear_bitmap: bool,
+    /// How the node is reached.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// A resource, or one volume of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceOrVolume {
+    /// The resource.
+    pub resource: String,
+    /// The volume; all of them where absent.
+    pub number: Option<VolumeNumber>,
+}
+
 /// `evenkeel set`
 #[derive(Clone, Debug, Args)]
 pub struct Set {
@@ -409,6 +491,13 @@ fn volume_name(text: &str) -> Result<VolumeName, String> {
         .ok_or_else(|| "write RESOURCE/VOLUME, e.g. db/0".to_owned())
 }
 
+fn resource_or_volume(text: &str) -> Result<ResourceOrVolume, String> {
+    if !text.contains('/') {
+        return Ok(ResourceOrVolume { resource: text.to_owned(), number: None });
+    }
+    volume_name(text).map(|name| ResourceOrVolume { resource: name.resource, number: Some(name.number) })
+}
+
 fn replication_mode(text: &str) -> Option<replication::AckMode> {
     match text {
         "A" => Some(replication::AckMode::A),
@@ -456,6 +545,20 @@ const PRIMARY_EXAMPLES: &str = "Examples:
 const CONNECT_EXAMPLES: &str = "Examples:
   evenkeel connect db
   evenkeel connect db --peer bravo --discard-my-data   after a split brain, on the node whose writes go";
+
+const PAUSE_EXAMPLES: &str = "Examples:
+  evenkeel pause-sync db
+  evenkeel pause-sync db/0 --peer bravo
+  evenkeel resume-sync db";
+
+const INVALIDATE_EXAMPLES: &str = "Examples:
+  evenkeel invalidate db/0   the copy here is bad; take that of a peer";
+
+const INVALIDATE_REMOTE_EXAMPLES: &str = "Examples:
+  evenkeel invalidate-remote db/0 --peer bravo   the copy on bravo is bad";
+
+const NEW_GENERATION_EXAMPLES: &str = "Examples:
+  evenkeel new-generation db/0 --clear-bitmap   both disks were filled with the same image";
 
 const SET_EXAMPLES: &str = "Examples:
   evenkeel set db protocol=C
@@ -513,6 +616,12 @@ mod tests {
             "evenkeel connect db --peer bravo --discard-my-data",
             "evenkeel disconnect db --peer bravo --admin /run/a.sock",
             "evenkeel set db --peer bravo protocol=A",
+            "evenkeel pause-sync db",
+            "evenkeel pause-sync db/0 --peer bravo",
+            "evenkeel resume-sync db/0",
+            "evenkeel invalidate db/0",
+            "evenkeel invalidate-remote db/0 --peer bravo --json",
+            "evenkeel new-generation db/0 --clear-bitmap",
             "evenkeel wait db connected",
             "evenkeel wait db up-to-date --timeout 30s",
             "evenkeel metadata create db/0 --config a.toml --node alpha",
@@ -534,6 +643,9 @@ mod tests {
             ("evenkeel wait db connected --timeout 30", "`30s`"),
             ("evenkeel wait db sometime", "up-to-date"),
             ("evenkeel set db", "KEY=VALUE"),
+            ("evenkeel invalidate db", "db/0"),
+            ("evenkeel invalidate-remote db/0", "--peer"),
+            ("evenkeel pause-sync db/x", "db/0"),
             ("evenkeel set db protocol=D", "A, B or C"),
             ("evenkeel set db al-extents=3", "what can is protocol"),
             ("evenkeel metadata create db --config a", "RESOURCE/VOLUME"),

@@ -60,7 +60,7 @@ pub const MESSAGE_MAX: usize = 1024;
 pub const NAME_MAX: usize = 255;
 
 /// The versions of the packets that this code speaks, lowest and highest.
-pub const VERSIONS: (u16, u16) = (1, 1);
+pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// The optional parts of the packets that this code speaks, one bit each.
 pub const FEATURES: u64 = 0;

@@ -6,9 +6,9 @@ use block::{Command, CommandId, Extent, Status, VolumeNumber};
 use bytes::Bytes;
 
 use crate::{
-    AckMode, ConnectionState, DiskAnswer, DiskError, DiskOp, DiskRequest, DiskState, Effect, Found, Input,
-    Instant, LinkId, NodeId, NodeSet, OperatorRequest, Packet, PeerConfig, Quorum, ReadBalancing, Refusal,
-    ReplicationState, Resource, ResourceConfig, ResourceStatus, Verb, VolumeConfig,
+    AckMode, DiskAnswer, DiskError, DiskOp, DiskRequest, DiskState, Effect, Found, Input, Instant, LinkId,
+    NodeId, NodeSet, OperatorRequest, Packet, PeerConfig, Quorum, ReadBalancing, Refusal, ReplicationState,
+    Resource, ResourceConfig, ResourceStatus, Suspended, Verb, VolumeConfig,
 };
 
 pub(crate) const VOLUME: VolumeNumber = VolumeNumber(0);
@@ -273,22 +273,6 @@ impl Cluster {
         panic!("it never settles: {:#?}", self.status(0));
     }
 
-    /// Goes on until something is so.
-    pub(crate) fn until(&mut self, so: impl Fn(&Self) -> bool) {
-        for _ in 0..200_000 {
-            if so(self) {
-                return;
-            }
-            if !self.turn() {
-                self.now.0 += std::time::Duration::from_millis(100);
-                for node in 0..self.nodes.len() {
-                    self.step(node, Input::Tick);
-                }
-            }
-        }
-        panic!("it never comes to that: {:#?}", self.status(0));
-    }
-
     /// Asks, waits until nothing moves, and returns the answer.
     pub(crate) fn ask(&mut self, node: usize, verb: Verb) -> Result<(), Refusal> {
         let request = self.begin(node, verb);
@@ -321,43 +305,9 @@ impl Cluster {
         self.status(node).devices[0].disk_state
     }
 
-    pub(crate) fn connection(&self, node: usize) -> ConnectionState {
-        self.status(node).connections[0].state
-    }
-
     pub(crate) fn replication(&self, node: usize) -> ReplicationState {
         self.status(node).connections[0].peer_devices[0].replication_state
     }
 }
 
-mod tests {
-    use super::*;
-
-    const SIZE: u64 = 64 * 4096;
-
-    /// P12: a disk that fails while it catches up is given up: neither end goes on showing a resync, both say how it stands,
-    /// and the node says with what the disk failed.
-    #[test]
-    fn a_resync_onto_a_disk_that_fails_ends_at_both_ends() {
-        for seed in 1..20 {
-            let mut cluster = Cluster::new(2, SIZE, seed);
-            cluster.settle();
-            assert_eq!(cluster.ask(0, Verb::Primary { force: false }), Ok(()));
-            cluster.apart = true;
-            cluster.break_links();
-            for block in 0..60 {
-                cluster.write(0, block * 4096, 4096, 7);
-            }
-            cluster.settle();
-            cluster.nodes[1].broken = Some(DiskError::NoSpace);
-            cluster.apart = false;
-            cluster.settle();
-            let states = [cluster.replication(0), cluster.replication(1)];
-            assert_eq!(states, [ReplicationState::Established; 2], "seed {seed}");
-            assert_eq!(cluster.disk(1), DiskState::Diskless);
-            assert_eq!(cluster.status(1).devices[0].trouble, Some(DiskError::NoSpace.to_string()));
-            let there = cluster.status(0).connections[0].peer_devices[0].peer_disk_state;
-            assert_eq!((cluster.disk(0), there), (DiskState::UpToDate, DiskState::Diskless));
-        }
-    }
-}
+mod tests;

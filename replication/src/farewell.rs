@@ -108,6 +108,7 @@ impl Resource {
             self.primary_lost(peer);
         }
         self.protocol_progress();
+        self.errands_lost(peer);
         self.changed = true;
     }
 }

@@ -305,6 +305,7 @@ mod tests {
                         lags: flag(5),
                         consistent: flag(6),
                         dirty_blocks: u64::from(flag(7)),
+                        paused: false,
                     },
                 });
             }

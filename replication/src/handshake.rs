@@ -121,6 +121,17 @@ impl Resource {
             }
             Packet::Protocol { mode } => self.protocol_told(peer, mode),
             Packet::ProtocolKnown { mode } => self.protocol_known(peer, mode),
+            Packet::Invalidate { volume, request } => {
+                self.asked_to_follow(peer, link, at(volume)?, request);
+            }
+            Packet::Lead { volume, request } => {
+                let granted = self.may_lead(at(volume)?);
+                self.say(peer, link, request, granted);
+            }
+            Packet::Declare { volume, request, current } => {
+                self.asked_to_declare(peer, link, at(volume)?, request, current);
+            }
+            Packet::Answer { request, granted } => self.errand_answered(peer, request, granted),
             Packet::State(_) | Packet::Goodbye { .. } => {}
         }
         Ok(())
@@ -380,7 +391,9 @@ impl Resource {
     /// What this node tells a peer about itself.
     pub(crate) fn state_for(&self, peer: usize) -> NodeState {
         let node = self.peers[peer].node;
-        let volumes = self.volumes.iter().map(|volume| volume.state_for(node)).collect();
+        let paused = |at: usize| self.peers[peer].paused.contains(&at);
+        let volumes = self.volumes.iter().enumerate();
+        let volumes = volumes.map(|(at, volume)| volume.state_for(node, paused(at))).collect();
         NodeState {
             role: self.role,
             primary: self.primary(),
@@ -418,7 +431,7 @@ impl Resource {
 }
 
 impl Volume {
-    fn state_for(&self, peer: NodeId) -> VolumeState {
+    fn state_for(&self, peer: NodeId, paused: bool) -> VolumeState {
         let flags = self.disk.as_ref().map(|disk| disk.flags).unwrap_or_default();
         let lineage = match &self.disk {
             Some(disk) => disk.lineage(peer),
@@ -439,6 +452,7 @@ impl Volume {
             lags: flags.lags,
             consistent: flags.consistent,
             dirty_blocks: self.dirty(peer),
+            paused,
         }
     }
 
@@ -521,6 +535,7 @@ fn same_decision(told: &NodeState, now: &NodeState) -> bool {
         state.connected = NodeSet::EMPTY;
         for volume in &mut state.volumes {
             volume.dirty_blocks = u64::from(volume.dirty_blocks > 0);
+            volume.paused = false;
             volume.disk =
                 if volume.disk == DiskState::Diskless { DiskState::Diskless } else { DiskState::Consistent };
         }

@@ -71,6 +71,7 @@ impl Resource {
         target.known = current;
         target.crashed = false;
         target.resync = None;
+        target.given_up = None;
         self.peers[source].discards = false;
         if let Some(link) = self.peers[source].link.as_mut() {
             link.pairs[volume].plan = Plan::InStep;

@@ -124,6 +124,34 @@ pub enum Verb {
         /// To what.
         mode: AckMode,
     },
+    /// Hold resyncs up, or let them go on. It lasts until the node stops, whatever becomes of the link.
+    PauseSync {
+        /// Of which volume; of all of them where `None`.
+        volume: Option<VolumeNumber>,
+        /// With whom; with everyone where `None`.
+        peer: Option<NodeId>,
+        /// Whether they are held up.
+        paused: bool,
+    },
+    /// Give up what is here, and copy everything from a peer.
+    Invalidate {
+        /// The volume.
+        volume: VolumeNumber,
+    },
+    /// Have a peer give up what it has, and copy everything from here.
+    InvalidateRemote {
+        /// The volume.
+        volume: VolumeNumber,
+        /// Whose replica.
+        peer: NodeId,
+    },
+    /// Begin a new generation.
+    NewGeneration {
+        /// The volume.
+        volume: VolumeNumber,
+        /// Declare replicas that were just created to be equal, so that nothing is copied.
+        clear_bitmap: bool,
+    },
 }
 
 /// What a disk operation brought.

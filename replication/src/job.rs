@@ -4,8 +4,8 @@ use block::{Extent, VolumeNumber};
 use bytes::Bytes;
 
 use crate::{
-    DiskAnswer, DiskError, DiskOp, DiskRequest, DiskState, Effect, Event, Instant, LinkId, NodeSet, Resource,
-    Sequence,
+    DiskAnswer, DiskError, DiskOp, DiskRequest, DiskState, Effect, Event, Instant, LinkId, NodeSet,
+    OperatorRequest, Resource, Sequence,
     range_lock::{Access, Ticket},
     resource::Granted,
 };
@@ -88,6 +88,13 @@ pub(crate) struct Superblocks {
     out: bool,
 }
 
+impl Superblocks {
+    /// Whether one is under way.
+    pub(crate) const fn pending(self) -> bool {
+        self.queued || self.out
+    }
+}
+
 /// What follows once the superblock is on the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
@@ -103,6 +110,10 @@ pub(crate) enum After {
     Demotion,
     /// The resync is over.
     Synced,
+    /// An operator's request is done.
+    Told(OperatorRequest),
+    /// A peer's request is done.
+    Said { peer: usize, link: LinkId, request: u64 },
 }
 
 impl Resource {
@@ -343,6 +354,8 @@ impl Resource {
             After::Consent { peer, link, request } => self.answer_candidate(peer, link, request, kept),
             After::Demotion => {}
             After::Synced => self.sync_persisted(volume),
+            After::Told(request) => self.told(request, kept),
+            After::Said { peer, link, request } => self.say(peer, link, request, kept),
         }
         self.changed = true;
     }

@@ -13,11 +13,13 @@ mod bookkeeping;
 mod cluster;
 mod config;
 mod effect;
+mod errand;
 mod farewell;
 mod generation;
 mod handshake;
 mod in_step;
 mod input;
+mod invalidate;
 mod job;
 mod meta;
 mod new_generation;
@@ -52,7 +54,7 @@ pub use sabotage::Fault;
 pub use sabotage::plant;
 pub use state::{ConnectionState, DiskState, ReplicationState, Role};
 pub use status::{
-    ConnectionStatus, DeviceStatus, Divergence, Parting, PeerDeviceStatus, ResourceStatus, Written,
+    ConnectionStatus, DeviceStatus, Divergence, Parting, PeerDeviceStatus, ResourceStatus, Suspended, Written,
 };
 
 /// A node of the cluster, 0 to 31.

@@ -3,7 +3,7 @@
 use crate::{
     AckMode, ConnectionState, ConnectionStatus, DeviceStatus, DiskState, Effect, Farewell, OperatorRequest,
     Packet, PeerDeviceStatus, Plan, Refusal, ReplicationState, Resource, ResourceStatus, Role, Sequence,
-    Verb,
+    Suspended, Verb,
     bitmap::BLOCK,
     resource::Demotion,
     write::{Progress, What},
@@ -44,11 +44,19 @@ impl Resource {
                 self.reply(request, result);
             }
             Verb::Protocol { peer, mode } => self.set_protocol(request, peer, mode),
+            Verb::PauseSync { volume, peer, paused } => {
+                let result = self.pause_sync(volume, peer, paused);
+                self.reply(request, result);
+            }
+            Verb::Invalidate { volume } => self.invalidate(request, volume),
+            Verb::InvalidateRemote { volume, peer } => self.invalidate_remote(request, volume, peer),
+            Verb::NewGeneration { volume, clear_bitmap: true } => self.declare_equal(request, volume),
+            Verb::NewGeneration { volume, clear_bitmap: false } => self.begin_generation(request, volume),
         }
         self.changed = true;
     }
 
-    fn reply(&mut self, request: OperatorRequest, result: Result<(), Refusal>) {
+    pub(crate) fn reply(&mut self, request: OperatorRequest, result: Result<(), Refusal>) {
         self.out.push(Effect::Reply { request, result });
     }
 
@@ -69,7 +77,7 @@ impl Resource {
         demotion.force |= force;
     }
 
-    fn each_peer(
+    pub(crate) fn each_peer(
         &mut self,
         node: Option<crate::NodeId>,
         mut act: impl FnMut(&mut Self, usize),
@@ -220,6 +228,7 @@ impl Resource {
             Plan::SyncTarget(_) if !pair.bitmap_here => ReplicationState::WFBitMapT,
             Plan::SyncTarget(_) => ReplicationState::PausedSyncT,
             Plan::SyncSource(_) if !pair.bitmap_here => ReplicationState::WFBitMapS,
+            Plan::SyncSource(_) if self.is_paused(peer, volume) => ReplicationState::PausedSyncS,
             Plan::SyncSource(_) => ReplicationState::SyncSource,
             _ => ReplicationState::Established,
         }
@@ -308,10 +317,7 @@ impl Resource {
             replication_state,
             peer_disk_state: peer.disk(number),
             peer_client: !volume.config.disks.contains(peer.node),
-            resync_suspended: matches!(
-                replication_state,
-                ReplicationState::PausedSyncS | ReplicationState::PausedSyncT
-            ),
+            resync_suspended: self.resync_suspended(at, number, replication_state),
             received: link.map_or(0, |link| link.received_bytes),
             sent: link.map_or(0, |link| link.sent_bytes),
             out_of_sync: (dirty * BLOCK).min(volume.config.size),
@@ -324,5 +330,17 @@ impl Resource {
             },
             estimated_seconds_to_finish: seconds,
         }
+    }
+
+    fn resync_suspended(&self, peer: usize, volume: usize, state: ReplicationState) -> Option<Suspended> {
+        if !matches!(state, ReplicationState::PausedSyncS | ReplicationState::PausedSyncT) {
+            return None;
+        }
+        Some(match (self.peers[peer].paused.contains(&volume), self.paused_there(peer, volume)) {
+            (true, true) => Suspended::Both,
+            (true, false) => Suspended::Here,
+            (false, true) => Suspended::There,
+            (false, false) => Suspended::Dependency,
+        })
     }
 }

@@ -224,6 +224,36 @@ pub enum Packet {
         /// The mode.
         mode: AckMode,
     },
+    /// The sender's operator wants the receiver's replica to follow the sender's.
+    Invalidate {
+        /// The volume.
+        volume: VolumeNumber,
+        /// Names the request on this link.
+        request: u64,
+    },
+    /// The sender's operator gives its replica up: may it follow the receiver's?
+    Lead {
+        /// The volume.
+        volume: VolumeNumber,
+        /// Names the request on this link.
+        request: u64,
+    },
+    /// The sender's operator declares replicas that were just created to be equal, in this generation.
+    Declare {
+        /// The volume.
+        volume: VolumeNumber,
+        /// Names the request on this link.
+        request: u64,
+        /// The generation.
+        current: Generation,
+    },
+    /// The answer to any of these.
+    Answer {
+        /// The request's name.
+        request: u64,
+        /// Whether it is done.
+        granted: bool,
+    },
 }
 
 impl Packet {
@@ -287,6 +317,8 @@ pub struct VolumeState {
     pub consistent: bool,
     /// How many 4 KiB blocks it knows to differ from the receiver's.
     pub dirty_blocks: u64,
+    /// Whether its operator holds up resyncs between it and the receiver.
+    pub paused: bool,
 }
 
 /// Where data comes from.

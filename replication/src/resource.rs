@@ -4,7 +4,7 @@
 //! that one was answered. Each replica applies overlapping changes in that order again. What a step made possible
 //! elsewhere (a promotion, a resync, a held command) is looked for at its end, in [`Resource::recheck`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use block::{Command, CommandId, Extent, VolumeNumber};
 use slab::Slab;
@@ -15,7 +15,9 @@ use crate::{
     VolumeConfig,
     bitmap::Bitmap,
     bookkeeping::Books,
+    errand::Errand,
     generation::DAY_ZERO,
+    invalidate::GivenUp,
     job::{After, Job, Superblocks},
     meta::{Flags, MetadataError, Superblock},
     promotion::{Consent, Promotion},
@@ -78,6 +80,10 @@ pub struct Resource {
     pub(crate) reads: u64,
     /// Whether something waits for the activity log or the bitmaps.
     pub(crate) books_due: bool,
+    /// What operators asked of peers.
+    pub(crate) errands: Vec<Errand>,
+    /// Generations that operators began, and that are not on every disk yet.
+    pub(crate) beginning: Vec<(usize, OperatorRequest)>,
 }
 
 /// Whose range lock was granted.
@@ -146,6 +152,10 @@ pub(crate) struct Volume {
     /// Changes that may not be on every node.
     pub(crate) tail: VecDeque<(Sequence, Extent)>,
     pub(crate) resync: Option<Resync>,
+    /// Where the replica was given up: what replaces it.
+    pub(crate) given_up: Option<GivenUp>,
+    /// The node whose operator declared the replicas equal: its own is the last to become good.
+    pub(crate) declarer: Option<usize>,
     /// The writes of the superblock, and who waits for the one under way and for the next.
     pub(crate) superblocks: Superblocks,
     pub(crate) after: Vec<After>,
@@ -170,6 +180,8 @@ pub(crate) struct Peer {
     pub(crate) parting: Option<crate::Parting>,
     pub(crate) link: Option<Link>,
     pub(crate) protocol_waits: Vec<crate::operator::ProtocolWait>,
+    /// The volumes whose resyncs an operator of this node holds up.
+    pub(crate) paused: BTreeSet<usize>,
 }
 
 /// A connection to a peer.
@@ -281,6 +293,8 @@ impl Resource {
             spare_legs: Vec::new(),
             reads: 0,
             books_due: false,
+            errands: Vec::new(),
+            beginning: Vec::new(),
             config,
         };
         for peer in &resource.peers {
@@ -346,8 +360,10 @@ impl Resource {
         self.update_quorum();
         self.update_slow_disks();
         self.update_disks();
+        self.meet_after_giving_up();
         self.update_resyncs();
         self.update_generations();
+        self.answer_beginnings();
         self.update_roles();
         self.announce();
         self.run_held();
@@ -393,8 +409,9 @@ impl Resource {
         // Once committed, it is the disks that a promotion waits for.
         let open = self.promotion.as_ref().filter(|promotion| !promotion.committed);
         let promotion = open.map(|promotion| promotion.deadline);
-        let next =
-            [promotion, self.grace_until, self.everywhere_due, self.disk_due].into_iter().flatten().min();
+        let source = self.volumes.iter().filter_map(|volume| volume.any_source_at(self.now)).min();
+        let due = [promotion, self.grace_until, self.everywhere_due, self.disk_due, source];
+        let next = due.into_iter().flatten().min();
         if let Some(next) = next.filter(|next| self.wake.is_none_or(|wake| *next < wake)) {
             self.wake = Some(next);
             self.out.push(Effect::WakeAt(next));
@@ -452,6 +469,8 @@ impl Volume {
             bitmaps,
             tail: VecDeque::new(),
             resync: None,
+            given_up: None,
+            declarer: None,
             superblocks: Superblocks::default(),
             after: Vec::new(),
             after_next: Vec::new(),
@@ -510,6 +529,7 @@ impl Peer {
             parting: None,
             link: None,
             protocol_waits: Vec::new(),
+            paused: BTreeSet::new(),
         }
     }
 

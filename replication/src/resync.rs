@@ -76,7 +76,11 @@ impl Resource {
         let Some(state) = self.peers[peer].up() else { return false };
         let pair = self.peers[peer].pair(volume);
         let ready = pair.is_some_and(|pair| pair.bitmap_here && matches!(pair.plan, Plan::SyncTarget(_)));
-        ready && self.peers[peer].disk(volume) == DiskState::UpToDate && state.primary == self.primary()
+        let wanted = self.volumes[volume].may_copy_from(self.peers[peer].node, self.now);
+        let may = wanted && !self.is_paused(peer, volume);
+        may && ready
+            && self.peers[peer].disk(volume) == DiskState::UpToDate
+            && state.primary == self.primary()
     }
 
     fn start_resync(&mut self, volume: usize, source: usize) {

@@ -129,7 +129,8 @@ impl Resource {
         let behind = target.disk.as_ref().is_some_and(|disk| disk.flags.fresh || !disk.flags.consistent);
         // A source that crashed, whose target became good by another one.
         let overtaken = target.crashed && target.state != DiskState::UpToDate && self.role != Role::Primary;
-        if !(behind || overtaken) || target.resync.is_some() || self.is_behind(volume) {
+        if target.is_to_meet() || !(behind || overtaken) || target.resync.is_some() || self.is_behind(volume)
+        {
             return;
         }
         let undecided = |plan| match plan {
@@ -182,6 +183,9 @@ impl Resource {
     fn is_newest(&self, volume: usize) -> bool {
         let target = &self.volumes[volume];
         let Some(disk) = &target.disk else { return false };
+        if self.waits_for_declarer(volume) {
+            return false;
+        }
         if self.is_in_step(volume) {
             return true;
         }

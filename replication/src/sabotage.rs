@@ -70,6 +70,8 @@ pub enum Fault {
     ForgetBitmapPage,
     /// A change goes to the disk before the transaction that makes its extent hot.
     LogAfterWrite,
+    /// A replica that was given up is replaced by what the bitmaps have only.
+    KeepGivenUp,
 }
 
 impl Fault {
@@ -108,6 +110,7 @@ impl Fault {
         Self::EvictEarly,
         Self::ForgetBitmapPage,
         Self::LogAfterWrite,
+        Self::KeepGivenUp,
     ];
 }
 

@@ -79,6 +79,19 @@ pub struct ConnectionStatus {
     pub parting: Option<Parting>,
 }
 
+/// What holds a resync up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspended {
+    /// An operator of this node.
+    Here,
+    /// An operator of the peer.
+    There,
+    /// Operators of both.
+    Both,
+    /// Another resync, or the peer's state.
+    Dependency,
+}
+
 /// Why a connection is not wanted any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parting {
@@ -125,8 +138,8 @@ pub struct PeerDeviceStatus {
     pub peer_disk_state: DiskState,
     /// Whether the peer is diskless by intent.
     pub peer_client: bool,
-    /// Whether a resync is held up.
-    pub resync_suspended: bool,
+    /// What holds a resync up, where something does.
+    pub resync_suspended: Option<Suspended>,
     /// Bytes received from it.
     pub received: u64,
     /// Bytes sent to it.

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0..4 | magic | `EKp1` |
 //! | 4 | kind | what the frame says |
-//! | 5 | flags | 01 force unit access, 02 unmap, 04 last, 08 force, 40 granted; 10, 20, 30 acknowledgement mode A, B, C |
+//! | 5 | flags | 01 force unit access, 02 unmap, 04 last, 08 force or everything, 40 granted; 10, 20, 30 acknowledgement mode A, B, C |
 //! | 6..8 | volume | number of the volume |
 //! | 8..16 | name | sequence of a change, name of a read or request, number of a ping, code of a reason |
 //! | 16..24 | offset | first byte of the extent, first word of a bitmap, a generation, or how far the order was seen |

@@ -10,9 +10,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use block::VolumeNumber;
 use ops::admin::{
-    Connect, Demote, Disconnect, Done, EventsQuery, Failure, JSON_LINES, Promote, ROOT, Set, StatusQuery,
-    TEXT_LINES,
+    Connect, Demote, Disconnect, Done, EventsQuery, Failure, Invalidate, InvalidateRemote, JSON_LINES,
+    NewGeneration, PauseSync, Promote, ROOT, Set, StatusQuery, TEXT_LINES,
 };
 use replication::{NodeId, Refusal, Verb};
 use serde::de::DeserializeOwned;
@@ -35,6 +36,11 @@ pub(super) fn router(view: Arc<View>, stop: CancellationToken) -> Router {
         .route("/secondary", post(secondary))
         .route("/connect", post(connect))
         .route("/disconnect", post(disconnect))
+        .route("/pause-sync", post(pause_sync))
+        .route("/resume-sync", post(resume_sync))
+        .route("/invalidate", post(invalidate))
+        .route("/invalidate-remote", post(invalidate_remote))
+        .route("/new-generation", post(new_generation))
         .route("/set", post(set));
     let v1 = Router::new()
         .route("/status", get(status))
@@ -86,6 +92,39 @@ async fn disconnect(of: State<Context>, resource: Path<String>, Input(ask): Inpu
     of.operate(&resource, |of| Ok(Verb::Disconnect { peer: of.peer(ask.peer.as_deref())? })).await
 }
 
+async fn pause_sync(of: State<Context>, resource: Path<String>, Input(ask): Input<PauseSync>) -> Answer {
+    of.hold_up(&resource, &ask, true).await
+}
+
+async fn resume_sync(of: State<Context>, resource: Path<String>, Input(ask): Input<PauseSync>) -> Answer {
+    of.hold_up(&resource, &ask, false).await
+}
+
+async fn invalidate(of: State<Context>, resource: Path<String>, Input(ask): Input<Invalidate>) -> Answer {
+    of.operate(&resource, |_| Ok(Verb::Invalidate { volume: VolumeNumber(ask.volume) })).await
+}
+
+async fn invalidate_remote(
+    of: State<Context>,
+    resource: Path<String>,
+    Input(ask): Input<InvalidateRemote>,
+) -> Answer {
+    of.operate(&resource, |of| {
+        let peer = of.peer(Some(&ask.peer))?.ok_or_else(|| Refused::bad("no peer is named", "set peer"))?;
+        Ok(Verb::InvalidateRemote { volume: VolumeNumber(ask.volume), peer })
+    })
+    .await
+}
+
+async fn new_generation(
+    of: State<Context>,
+    resource: Path<String>,
+    Input(ask): Input<NewGeneration>,
+) -> Answer {
+    let (volume, clear_bitmap) = (VolumeNumber(ask.volume), ask.clear_bitmap);
+    of.operate(&resource, |_| Ok(Verb::NewGeneration { volume, clear_bitmap })).await
+}
+
 async fn set(of: State<Context>, resource: Path<String>, Input(ask): Input<Set>) -> Answer {
     of.operate(&resource, |of| {
         let peer = of.peer(ask.peer.as_deref())?;
@@ -119,6 +158,12 @@ impl Context {
                 format!("the peers of {own} are: {}", names.join(", ")),
             )
         })
+    }
+
+    async fn hold_up(&self, resource: &str, ask: &PauseSync, paused: bool) -> Answer {
+        let volume = ask.volume.map(VolumeNumber);
+        let verb = |of: &Self| Ok(Verb::PauseSync { volume, peer: of.peer(ask.peer.as_deref())?, paused });
+        self.operate(resource, verb).await
     }
 
     async fn operate(&self, name: &str, verb: impl FnOnce(&Self) -> Result<Verb, Refused>) -> Answer {

@@ -2,7 +2,10 @@
 
 use ops::{
     admin::{self, Done},
-    cli::{Connect, Demote, Disconnect, Events, Promote, Reach, Set, Setting, Status, Why},
+    cli::{
+        Connect, Demote, Disconnect, Events, Invalidate, InvalidateRemote, NewGeneration, PauseSync, Promote,
+        Reach, Set, Setting, Status, Why,
+    },
     status::{self, Resource, explain},
 };
 use serde::Serialize;
@@ -59,6 +62,28 @@ pub(super) async fn connect(ask: &Connect) -> Result<(), CommandError> {
 
 pub(super) async fn disconnect(ask: &Disconnect) -> Result<(), CommandError> {
     operate(&ask.reach, &ask.resource, "disconnect", &admin::Disconnect { peer: ask.peer.clone() }).await
+}
+
+pub(super) async fn pause_sync(ask: &PauseSync, paused: bool) -> Result<(), CommandError> {
+    let verb = if paused { "pause-sync" } else { "resume-sync" };
+    let volume = ask.target.number.map(|number| number.0);
+    operate(&ask.reach, &ask.target.resource, verb, &admin::PauseSync { volume, peer: ask.peer.clone() })
+        .await
+}
+
+pub(super) async fn invalidate(ask: &Invalidate) -> Result<(), CommandError> {
+    let asked = admin::Invalidate { volume: ask.volume.number.0 };
+    operate(&ask.reach, &ask.volume.resource, "invalidate", &asked).await
+}
+
+pub(super) async fn invalidate_remote(ask: &InvalidateRemote) -> Result<(), CommandError> {
+    let asked = admin::InvalidateRemote { volume: ask.volume.number.0, peer: ask.peer.clone() };
+    operate(&ask.reach, &ask.volume.resource, "invalidate-remote", &asked).await
+}
+
+pub(super) async fn new_generation(ask: &NewGeneration) -> Result<(), CommandError> {
+    let asked = admin::NewGeneration { volume: ask.volume.number.0, clear_bitmap: ask.clear_bitmap };
+    operate(&ask.reach, &ask.volume.resource, "new-generation", &asked).await
 }
 
 pub(super) async fn set(ask: &Set) -> Result<(), CommandError> {

@@ -77,6 +77,11 @@ pub async fn run(verb: &Verb) -> Result<(), CommandError> {
         Verb::Secondary(demote) => ask::secondary(demote).await,
         Verb::Connect(connect) => ask::connect(connect).await,
         Verb::Disconnect(disconnect) => ask::disconnect(disconnect).await,
+        Verb::PauseSync(pause) => ask::pause_sync(pause, true).await,
+        Verb::ResumeSync(resume) => ask::pause_sync(resume, false).await,
+        Verb::Invalidate(invalidate) => ask::invalidate(invalidate).await,
+        Verb::InvalidateRemote(invalidate) => ask::invalidate_remote(invalidate).await,
+        Verb::NewGeneration(begin) => ask::new_generation(begin).await,
         Verb::Set(set) => ask::set(set).await,
         Verb::Wait(wait) => watch::wait(wait).await,
     }

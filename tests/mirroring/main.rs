@@ -9,5 +9,6 @@ mod hung_disk;
 mod modes;
 mod outages;
 mod quorum;
+mod replicas;
 mod roles;
 mod strangers;

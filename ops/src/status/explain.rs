@@ -109,9 +109,11 @@ fn connection(peer: &Connection) -> Option<&'static Rule> {
     }
 }
 
-const fn replication(device: &PeerDevice) -> Option<&'static Rule> {
+fn replication(device: &PeerDevice) -> Option<&'static Rule> {
     match device.replication_state {
-        ReplicationState::PausedSyncS | ReplicationState::PausedSyncT => Some(&PAUSED),
+        ReplicationState::PausedSyncS | ReplicationState::PausedSyncT => {
+            Some(if device.resync_suspended == "dependency" { &PAUSED } else { &PAUSED_BY_OPERATOR })
+        }
         ReplicationState::Off
         | ReplicationState::Established
         | ReplicationState::StartingSyncS
@@ -246,6 +248,11 @@ const BROKEN: Rule = Rule {
 
 const PAUSED: Rule =
     Rule { meaning: "the resync is held up", remedy: "it goes on by itself once what it waits for is done" };
+
+const PAUSED_BY_OPERATOR: Rule = Rule {
+    meaning: "an operator holds the resync up; what was not copied yet stays as it is",
+    remedy: "on the node where it was paused (user: here, peer: there): evenkeel resume-sync RESOURCE",
+};
 
 const PEER_LOST_DISK: Rule = Rule {
     meaning: "the peer has no usable copy of the volume",

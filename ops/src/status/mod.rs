@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use replication::{
     AckMode, ConnectionState, ConnectionStatus, DeviceStatus, DiskState, NodeId, PeerDeviceStatus,
-    ReplicationState, ResourceStatus, Role,
+    ReplicationState, ResourceStatus, Role, Suspended,
 };
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -137,7 +137,7 @@ pub struct PeerDevice {
     pub peer_disk_state: DiskState,
     /// Whether the peer is diskless by intent.
     pub peer_client: bool,
-    /// Who holds a resync up: `no`, `user`, `peer` or `dependency`.
+    /// Who holds a resync up: `no`, `user` (here), `peer`, both of these, or `dependency`.
     pub resync_suspended: String,
     /// In KiB.
     pub received: u64,
@@ -271,7 +271,7 @@ impl PeerDevice {
             replication_state: status.replication_state,
             peer_disk_state: status.peer_disk_state,
             peer_client: status.peer_client,
-            resync_suspended: if status.resync_suspended { "user" } else { "no" }.to_owned(),
+            resync_suspended: suspended(status.resync_suspended).to_owned(),
             received: status.received / KIB,
             sent: status.sent / KIB,
             // What differs by a sector differs.
@@ -301,6 +301,16 @@ impl PeerDevice {
                 | PausedSyncS
                 | PausedSyncT
         )
+    }
+}
+
+const fn suspended(by: Option<Suspended>) -> &'static str {
+    match by {
+        None => "no",
+        Some(Suspended::Here) => "user",
+        Some(Suspended::There) => "peer",
+        Some(Suspended::Both) => "user,peer",
+        Some(Suspended::Dependency) => "dependency",
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn status() -> ResourceStatus {
         replication_state,
         peer_disk_state,
         peer_client,
-        resync_suspended: false,
+        resync_suspended: None,
         received: 1 << 20,
         sent: 3 << 20,
         out_of_sync,

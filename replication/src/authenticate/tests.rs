@@ -97,7 +97,7 @@ fn both_ends_learn_who_the_other_is() {
         peer: NodeId(peer),
         instance,
         resource: "db".into(),
-        version: 1,
+        version: VERSIONS.1,
         features: 0,
     };
     assert_eq!((dialler, acceptor), (Some(Ok(met(1, 71))), Some(Ok(met(0, 70)))));
@@ -306,7 +306,7 @@ fn the_version_is_the_highest_that_both_speak() {
 fn no_common_version_is_an_error_at_both_ends() {
     let newer = |bytes: &mut Vec<u8>| {
         let hello = Hello::read(&take(bytes).unwrap().unwrap()).unwrap();
-        *bytes = Hello { versions: (2, 9), ..hello }.encode();
+        *bytes = Hello { versions: (3, 9), ..hello }.encode();
     };
     for changed in [0, 1] {
         let outcome = Meeting::new().run(|number, bytes| {
@@ -314,7 +314,7 @@ fn no_common_version_is_an_error_at_both_ends() {
                 newer(bytes);
             }
         });
-        let error = Some(Err(AuthError::Version { ours: VERSIONS, theirs: (2, 9) }));
+        let error = Some(Err(AuthError::Version { ours: VERSIONS, theirs: (3, 9) }));
         let changed_one = if changed == 0 { outcome.1 } else { outcome.0 };
         assert_eq!(changed_one, error);
     }

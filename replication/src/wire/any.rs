@@ -34,10 +34,10 @@ fn data() -> impl Strategy<Value = (Extent, Payload)> {
 fn volume_state() -> impl Strategy<Value = VolumeState> {
     let numbers = (any::<u16>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
     let history = vec(any::<u64>().prop_map(Generation), 0..=Lineage::HISTORY_MAX);
-    let flags = any::<(bool, bool, bool, bool, bool)>();
+    let flags = any::<(bool, bool, bool, bool, bool, bool)>();
     (numbers, select(DiskState::ALL), history, flags).prop_map(|(numbers, disk, history, flags)| {
         let (volume, size, current, base, dirty_blocks) = numbers;
-        let (fresh, crashed, was_primary, lags, consistent) = flags;
+        let (fresh, crashed, was_primary, lags, consistent, paused) = flags;
         let lineage = Lineage { current: Generation(current), base: Generation(base), history };
         let volume = VolumeNumber(volume);
         VolumeState {
@@ -51,6 +51,7 @@ fn volume_state() -> impl Strategy<Value = VolumeState> {
             lags,
             consistent,
             dirty_blocks,
+            paused,
         }
     })
 }
@@ -112,7 +113,7 @@ fn ranged() -> impl Strategy<Value = Packet> {
 fn plain() -> impl Strategy<Value = Packet> {
     use Packet as P;
     let farewell = select(&[Farewell::Leaving, Farewell::Diverged, Farewell::Unrelated, Farewell::Retry][..]);
-    (0..11, any::<u64>(), any::<u64>(), any::<bool>(), mode(), farewell).prop_map(
+    (0..15, any::<u64>(), any::<u64>(), any::<bool>(), mode(), farewell).prop_map(
         |(kind, name, second, flag, mode, farewell)| match kind {
             0 => P::Goodbye { farewell },
             1 => P::Flush { sequence: Sequence(name) },
@@ -124,6 +125,10 @@ fn plain() -> impl Strategy<Value = Packet> {
             7 => P::Promote { request: name, force: flag },
             8 => P::PromoteAnswer { request: name, granted: flag, sequence: Sequence(second) },
             9 => P::Protocol { mode },
+            10 => P::Invalidate { volume: VolumeNumber(7), request: name },
+            13 => P::Lead { volume: VolumeNumber(7), request: name },
+            11 => P::Declare { volume: VolumeNumber(7), request: name, current: Generation(second) },
+            12 => P::Answer { request: name, granted: flag },
             _ => P::ProtocolKnown { mode },
         },
     )

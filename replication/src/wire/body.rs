@@ -5,7 +5,7 @@
 //! | role | 1 | place in [`Role::ALL`] | number | 2 | |
 //! | primary | 1 | node, 255 for none | size | 8 | in bytes |
 //! | protocol | 1 | 1, 2, 3 for A, B, C | disk | 1 | place in [`DiskState::ALL`] |
-//! | flags | 1 | 01 discards its data | flags | 1 | 01 fresh, 02 crashed, 04 was Primary, 08 lags, 10 consistent |
+//! | flags | 1 | 01 discards its data | flags | 1 | 01 fresh, 02 crashed, 04 was Primary, 08 lags, 10 consistent, 20 paused |
 //! | sequence | 8 | | dirty blocks | 8 | |
 //! | connected | 4 | one bit per node | current, base | 8, 8 | generations |
 //! | volumes | 2 | how many | history | 1 + 8 each | how many, and the generations |
@@ -49,7 +49,8 @@ fn put_volume(body: &mut BytesMut, volume: &VolumeState) {
             | flag(volume.crashed, FLAG_CRASHED)
             | flag(volume.was_primary, FLAG_WAS_PRIMARY)
             | flag(volume.lags, FLAG_LAGS)
-            | flag(volume.consistent, FLAG_CONSISTENT),
+            | flag(volume.consistent, FLAG_CONSISTENT)
+            | flag(volume.paused, FLAG_PAUSED),
     );
     body.put_u64(volume.dirty_blocks);
     body.put_u64(volume.lineage.current.0);
@@ -114,6 +115,7 @@ fn volume_state(input: &[u8]) -> IResult<&[u8], VolumeState> {
         lags: flags & FLAG_LAGS != 0,
         consistent: flags & FLAG_CONSISTENT != 0,
         dirty_blocks,
+        paused: flags & FLAG_PAUSED != 0,
     };
     Ok((rest, state))
 }
@@ -189,6 +191,7 @@ const FLAG_CRASHED: u8 = 0x02;
 const FLAG_WAS_PRIMARY: u8 = 0x04;
 const FLAG_LAGS: u8 = 0x08;
 const FLAG_CONSISTENT: u8 = 0x10;
+const FLAG_PAUSED: u8 = 0x20;
 const STATE_LEN: usize = 18;
 const VOLUME_LEN: usize = 37;
 const RUN_LEN: usize = 17;

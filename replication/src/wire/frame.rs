@@ -80,6 +80,13 @@ fn packet_parts(packet: Packet) -> (Header, Payload) {
     use Packet as P;
     let empty = Header::default();
     let plain = |header: Header| (header, Payload::new());
+    let flagged = |kind, flag: u8, set: bool, name| {
+        let flags = if set { flag } else { 0 };
+        Header { kind, flags, name, ..empty }
+    };
+    let asked = |kind, volume: VolumeNumber, name, offset| {
+        plain(Header { kind, volume: volume.0, name, offset, ..empty })
+    };
     let named = |kind, name| plain(Header { kind, name, ..empty });
     let ranged = |kind, volume: VolumeNumber, name, extent: Extent| {
         let (offset, len) = (extent.offset, extent.len);
@@ -128,16 +135,17 @@ fn packet_parts(packet: Packet) -> (Header, Payload) {
         P::SyncZeroes { volume, extent, sequence } => ranged(SYNC_ZEROES, volume, sequence.0, extent),
         P::SyncFailed { volume, extent } => ranged(SYNC_FAILED, volume, 0, extent),
         P::SyncDone { volume, extent } => ranged(SYNC_DONE, volume, 0, extent),
-        P::Promote { request, force } => {
-            let flags = if force { FLAG_FORCE } else { 0 };
-            plain(Header { kind: PROMOTE, flags, name: request, ..empty })
-        }
+        P::Promote { request, force } => plain(flagged(PROMOTE, FLAG_FORCE, force, request)),
         P::PromoteAnswer { request, granted, sequence } => {
-            let flags = if granted { FLAG_GRANTED } else { 0 };
-            plain(Header { kind: PROMOTE_ANSWER, flags, name: request, offset: sequence.0, ..empty })
+            let header = flagged(PROMOTE_ANSWER, FLAG_GRANTED, granted, request);
+            plain(Header { offset: sequence.0, ..header })
         }
         P::Protocol { mode } => plain(Header { kind: PROTOCOL, flags: mode_flags(mode), ..empty }),
         P::ProtocolKnown { mode } => plain(Header { kind: PROTOCOL_KNOWN, flags: mode_flags(mode), ..empty }),
+        P::Invalidate { volume, request } => asked(INVALIDATE, volume, request, 0),
+        P::Lead { volume, request } => asked(LEAD, volume, request, 0),
+        P::Declare { volume, request, current } => asked(DECLARE, volume, request, current.0),
+        P::Answer { request, granted } => plain(flagged(ANSWER, FLAG_GRANTED, granted, request)),
     }
 }
 
@@ -192,6 +200,10 @@ fn read_packet(header: &Header, payload: Bytes) -> Result<Packet, DecodeError> {
         },
         PROTOCOL => P::Protocol { mode: header.mode()? },
         PROTOCOL_KNOWN => P::ProtocolKnown { mode: header.mode()? },
+        INVALIDATE => P::Invalidate { volume, request: header.name },
+        LEAD => P::Lead { volume, request: header.name },
+        DECLARE => P::Declare { volume, request: header.name, current: Generation(header.offset) },
+        ANSWER => P::Answer { request: header.name, granted: header.flags & FLAG_GRANTED != 0 },
         kind => return Err(DecodeError::Kind { kind }),
     })
 }
@@ -275,6 +287,10 @@ const PROMOTE: u8 = 0x12;
 const PROMOTE_ANSWER: u8 = 0x13;
 const PROTOCOL: u8 = 0x14;
 const PROTOCOL_KNOWN: u8 = 0x15;
+const INVALIDATE: u8 = 0x16;
+const DECLARE: u8 = 0x17;
+const ANSWER: u8 = 0x18;
+const LEAD: u8 = 0x19;
 const WRITE: u8 = 0x20;
 const WRITE_ZEROES: u8 = 0x21;
 const FLUSH: u8 = 0x22;

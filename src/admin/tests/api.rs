@@ -1,5 +1,6 @@
 //! Requests and answers, as the command line and as scripts send them.
 
+use block::VolumeNumber;
 use ops::{
     admin::{Connect, Demote, Disconnect, Done, Promote, Protocol, Set},
     status::Resource,
@@ -49,6 +50,23 @@ async fn verbs_reach_the_resource() {
             "set",
             json!(Set { peer: bravo, protocol: Some(Protocol::A) }),
             Verb::Protocol { peer, mode: AckMode::A },
+        ),
+        (
+            "pause-sync",
+            json!({"volume": 0, "peer": "bravo"}),
+            Verb::PauseSync { volume: Some(VolumeNumber(0)), peer, paused: true },
+        ),
+        ("resume-sync", json!({}), Verb::PauseSync { volume: None, peer: None, paused: false }),
+        ("invalidate", json!({"volume": 0}), Verb::Invalidate { volume: VolumeNumber(0) }),
+        (
+            "invalidate-remote",
+            json!({"volume": 0, "peer": "bravo"}),
+            Verb::InvalidateRemote { volume: VolumeNumber(0), peer: NodeId(1) },
+        ),
+        (
+            "new-generation",
+            json!({"volume": 0, "clear-bitmap": true}),
+            Verb::NewGeneration { volume: VolumeNumber(0), clear_bitmap: true },
         ),
     ] {
         let done: Done = client.post(&format!("/resources/db/{verb}"), &ask).await.unwrap();

@@ -182,7 +182,7 @@ fn status() -> ResourceStatus {
                 replication_state: ReplicationState::Off,
                 peer_disk_state: DiskState::DUnknown,
                 peer_client: false,
-                resync_suspended: false,
+                resync_suspended: None,
                 received: 0,
                 sent: 0,
                 out_of_sync: 0,

@@ -17,6 +17,7 @@ impl World {
             self.mend(node);
             self.start(node);
             self.ask(node, Verb::Connect { peer: None, discard_my_data: false });
+            self.ask(node, Verb::PauseSync { volume: None, peer: None, paused: false });
         }
     }
 

@@ -77,6 +77,11 @@ impl Disk {
     /// Puts a number of its own into each sector, before there is any metadata.
     pub fn adopt(&mut self, first: u64) {
         self.adopted = true;
+        self.overwrite(first);
+    }
+
+    /// Puts a number of its own into each sector.
+    pub(crate) fn overwrite(&mut self, first: u64) {
         let values: Vec<u64> = (first..).take(self.cached.len()).collect();
         self.write(Extent::new(0, values.len() as u64 * SECTOR), &values, true);
     }

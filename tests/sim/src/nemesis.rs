@@ -1,5 +1,6 @@
 //! What goes wrong, and what operators do meanwhile.
 
+use block::VolumeNumber;
 use replication::{AckMode, DiskError, DiskState, Verb};
 
 use crate::{
@@ -32,6 +33,7 @@ impl Nemesis {
             Class::Operators if world.random.chance(50) => return Self::strike_as_operator(world),
             _ => {}
         }
+        Self::end_pauses(world);
         world.faults += 1;
         let node = world.random.index(world.nodes.len());
         match world.random.below(16) {
@@ -57,6 +59,16 @@ impl Nemesis {
             world.turns += 1;
         }
         Self::restart_sometimes(world);
+    }
+
+    /// Operators let resyncs go on before the next fault: with one replica held back, a second failure is more than is
+    /// promised.
+    fn end_pauses(world: &mut World) {
+        if std::mem::take(&mut world.paused) {
+            for node in 0..world.nodes.len() {
+                world.ask(node, Verb::PauseSync { volume: None, peer: None, paused: false });
+            }
+        }
     }
 
     fn crash(world: &mut World, node: usize) {
@@ -147,7 +159,17 @@ impl Nemesis {
         let peer = Some(id(world.random.index(world.nodes.len())));
         let free = world.scenario.pinned().is_none();
         let good = world.nodes[node].disks.is_empty() || world.devices(node) == [DiskState::UpToDate];
-        let verb = match world.random.below(10) {
+        let volume =
+            VolumeNumber(u16::try_from(world.random.index(world.scenario.volumes)).unwrap_or_default());
+        let verb = match world.random.below(16) {
+            10..=11 => {
+                world.giving_up = Some((world.commands + 1, node, usize::from(volume.0)));
+                Verb::Invalidate { volume }
+            }
+            12 => Verb::InvalidateRemote { volume, peer: id(world.random.index(world.nodes.len())) },
+            13 => Verb::PauseSync { volume: None, peer: None, paused: true },
+            14 => Verb::PauseSync { volume: Some(volume), peer, paused: world.random.chance(50) },
+            15 => Verb::NewGeneration { volume, clear_bitmap: world.random.chance(20) },
             0..=1 => Verb::Disconnect { peer },
             2..=3 => Verb::Connect { peer, discard_my_data: false },
             // Data that did not diverge is not given up.
@@ -166,6 +188,7 @@ impl Nemesis {
             9 => return Self::replace_disk(world, node),
             _ => return Self::stop(world, node),
         };
+        world.paused |= matches!(verb, Verb::PauseSync { paused: true, .. });
         world.ask(node, verb);
         Self::restart_sometimes(world);
     }

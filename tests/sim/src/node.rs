@@ -44,6 +44,15 @@ impl World {
         }
     }
 
+    /// What a replica held that was given up is of no use to anyone.
+    pub(crate) fn spoil(&mut self, node: usize, volume: usize) {
+        self.note(|| format!("{node} disk {volume} is spoilt"));
+        self.turns += 1;
+        let first = self.values + 1;
+        self.values += VOLUME_SECTORS as u64;
+        self.nodes[node].disks[volume].overwrite(first);
+    }
+
     pub(crate) fn disk_ended(&mut self, node: usize, incarnation: u64, op: u64) {
         if self.nodes[node].incarnation != incarnation {
             return;

@@ -47,6 +47,8 @@ pub struct World {
     pub(crate) faults: u64,
     /// Since when a node that lost power has not caught up: a second failure then is more than is promised.
     pub(crate) recovering: bool,
+    /// Whether an operator holds resyncs up.
+    pub(crate) paused: bool,
     pub(crate) quiet: bool,
     pub(crate) draining: bool,
     /// Whether more failed than writes that were not flushed survive.
@@ -54,6 +56,8 @@ pub struct World {
     /// Whether all power has to fail now.
     pub(crate) cut_due: bool,
     pub(crate) impaired: Option<Impaired>,
+    /// The request to give a replica up, by its name, node and volume: once it is granted, what was there is of no use.
+    pub(crate) giving_up: Option<(u64, usize, usize)>,
     /// The first promise that was broken.
     pub(crate) broken: Option<Broken>,
     pub(crate) trace: bool,
@@ -98,11 +102,13 @@ impl World {
             history: History::new(VOLUME_SECTORS * scenario.volumes),
             faults: 0,
             recovering: false,
+            paused: false,
             quiet: false,
             draining: false,
             dark: false,
             cut_due: false,
             impaired: None,
+            giving_up: None,
             broken: None,
             other_history: None,
             flushes: 0,
@@ -266,6 +272,11 @@ impl World {
             Effect::Complete { id, status } => self.completed(node, id.0, &status),
             Effect::Reply { request, result } => {
                 self.note(|| format!("{node} reply {}: {result:?}", request.0));
+                if let Some((_, node, volume)) = self.giving_up.take_if(|(asked, ..)| *asked == request.0)
+                    && result.is_ok()
+                {
+                    self.spoil(node, volume);
+                }
             }
             Effect::Event(event) => {
                 self.note(|| format!("{node} {event:?}"));

@@ -44,6 +44,7 @@ fn expected(fault: Fault) -> (Class, &'static [Promise]) {
         Fault::EarlyAcknowledgement => (Class::Base, &[P1, P3, P5]),
         Fault::NoNewGeneration | Fault::UntoldGeneration => (Class::Base, &[P1, P3, P5, P6, P7]),
         Fault::ForgetCrash => (Class::Base, &[P1, P3, P5, P6]),
+        Fault::KeepGivenUp => (Class::Operators, &[P1, P3, P5, P6]),
         #[expect(unreachable_patterns, reason = "for a fault that is added elsewhere")]
         _ => (Class::Base, &[P1, P2, P3, P5, P6, P7, P9, P14]),
     }
