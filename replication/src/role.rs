@@ -79,11 +79,20 @@ impl Resource {
         if self.volumes[volume].disk.as_ref().is_some_and(|disk| disk.flags.outdated && disk.flags.consistent)
             && (everyone || self.is_in_step(volume))
             && !self.is_behind(volume)
+            && !self.is_overtaken(volume)
             && let Some(disk) = self.volumes[volume].disk.as_mut()
         {
             disk.flags.outdated = false;
             self.persist(volume, None);
         }
+    }
+
+    /// Whether a replica that was to copy from here became good by another one: an outdated replica serves nobody.
+    fn is_overtaken(&self, volume: usize) -> bool {
+        self.peers.iter().any(|peer| {
+            let plan = peer.pair(volume).map(|pair| pair.plan);
+            peer.disk(volume) == DiskState::UpToDate && matches!(plan, Some(Plan::SyncSource(_)))
+        })
     }
 
     fn all_disks_present(&self, volume: usize) -> bool {
@@ -128,7 +137,8 @@ impl Resource {
         let target = &self.volumes[volume];
         let behind = target.disk.as_ref().is_some_and(|disk| disk.flags.fresh || !disk.flags.consistent);
         // A source that crashed, whose target became good by another one.
-        let overtaken = target.crashed && target.state != DiskState::UpToDate && self.role != Role::Primary;
+        let crashed = target.crashed && target.state != DiskState::UpToDate && self.role != Role::Primary;
+        let overtaken = crashed || target.state == DiskState::Outdated;
         if target.is_to_meet() || !(behind || overtaken) || target.resync.is_some() || self.is_behind(volume)
         {
             return;
