@@ -178,6 +178,18 @@ impl OpenFile {
     }
 }
 
+impl OpenFile {
+    /// The kind of filesystem, where a process or another machine has to answer for it. The kernel waits for that answer
+    /// in the middle of a submission to `io_uring` (`fuse_do_getattr` before a direct read, for one): a shard would
+    /// stand still with its disk.
+    pub(super) fn served_by(&self) -> io::Result<Option<&'static str>> {
+        let magic = rustix::fs::fstatfs(&self.locked)?.f_type;
+        // A device's own node may be anywhere.
+        let known = SERVED.iter().find(|(served, _)| *served == magic).map(|(_, name)| *name);
+        Ok(known.filter(|_| self.locked.metadata().is_ok_and(|metadata| metadata.is_file())))
+    }
+}
+
 /// The file opened with `O_DIRECT` and with `O_DIRECT | O_DSYNC`, and its alignment; or why that is not to be had.
 fn direct_access(locked: &File, path: &Path) -> io::Result<Result<(File, File, usize), String>> {
     // A device's own node is on a tmpfs too, often.
@@ -350,5 +362,14 @@ fn found(data: &File, head: Option<Bytes>, layout: &Layout) -> Found {
 }
 
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+/// Filesystems that something else than the kernel answers for (linux/magic.h, fs/smb/client/cifsglob.h).
+const SERVED: [(rustix::fs::FsWord, &str); 6] = [
+    (0x6573_5546, "FUSE"),
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x0102_1997, "9P"),
+    (0x00c3_6400, "Ceph"),
+];
 
 const SECTOR: usize = 512;

@@ -209,6 +209,13 @@ fn start_uring(files: &Files, terms: &Arc<Terms>, in_flight: &Rc<InFlight>) -> R
     if let Some(reason) = &files.data.not_direct {
         return Err(reason.clone());
     }
+    for file in std::iter::once(&files.data).chain(&files.metadata) {
+        if let Some(server) =
+            file.served_by().map_err(|error| format!("its filesystem is unknown: {error}"))?
+        {
+            return Err(format!("{server} may block whoever submits to io_uring"));
+        }
+    }
     let driver = driver::here().ok_or_else(|| "io_uring is not used by this process".to_owned())?;
     Uring::new(driver, files, Arc::clone(terms), Rc::clone(in_flight))
         .map_err(|error| format!("its files cannot be given to io_uring: {error}"))
