@@ -1,15 +1,13 @@
-//! A disk that answers nothing, not even an error: a file of a FUSE server that is stopped (nbdfuse and nbdkit).
+//! A disk that answers nothing, not even an error.
 
 use std::{
     fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use harness::{
-    process::Server,
+    disk::{Behaviour, Disk, skipped},
     raw::{Task, cdb},
 };
 use rustix::process::Signal;
@@ -19,8 +17,7 @@ use crate::cluster::{ALPHA, session, start};
 /// P11: a stuck disk delays a write by at most `disk-timeout`, the node answers `status` all the time, and SIGTERM ends it.
 #[test]
 fn a_hung_disk_is_given_up() -> Result<()> {
-    if Command::new("nbdfuse").arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("skipped: it takes nbdfuse and nbdkit");
+    if skipped("a_hung_disk_is_given_up")? {
         return Ok(());
     }
     let (mut cluster, dir) = start("C")?;
@@ -31,14 +28,14 @@ fn a_hung_disk_is_given_up() -> Result<()> {
         &config,
         text.replace("protocol = \"C\"", "protocol = \"C\"\ndisk = { disk-timeout = \"1s\" }"),
     )?;
-    let disk = FuseFile::over(&cluster.image(ALPHA), dir.path())?;
+    let disk = Disk::over(&cluster.image(ALPHA), Behaviour::Plain)?;
     cluster.start_node(ALPHA)?;
     cluster.wait_up_to_date()?;
     let mut session = session(&cluster, ALPHA)?;
     let write = Task::write(cdb::ten(cdb::WRITE_10, 0, 1), [7; 512]);
     ensure!(session.run(&write)?.status == 0, "with the disk");
 
-    disk.server.signal(Signal::STOP)?;
+    disk.freeze(true)?;
     let began = Instant::now();
     let outcome = session.run(&write)?;
     ensure!(
@@ -62,40 +59,6 @@ fn a_hung_disk_is_given_up() -> Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     // The kernel does not end a process before such a disk answers, whatever the process does.
-    disk.server.signal(Signal::CONT)?;
+    disk.freeze(false)?;
     cluster.stop_node(ALPHA)
-}
-
-/// A file that another process serves.
-struct FuseFile {
-    server: Server,
-    path: PathBuf,
-}
-
-impl FuseFile {
-    /// Serves the content of `path` in its own place.
-    fn over(path: &Path, dir: &Path) -> Result<Self> {
-        let backing = dir.join("behind.img");
-        fs::rename(path, &backing)?;
-        fs::write(path, [])?;
-        let len = fs::metadata(&backing)?.len();
-        let mut command = Command::new("nbdfuse");
-        command.arg(path).args(["[", "nbdkit", "--exit-with-parent", "file"]).arg(&backing).arg("]");
-        let mut server = Server::start(command, &dir.join("nbdfuse.log"))?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while fs::metadata(path)?.len() != len {
-            server.alive()?;
-            ensure!(Instant::now() < deadline, "nbdfuse does not mount:\n{}", server.last_words());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(Self { server, path: path.to_owned() })
-    }
-}
-
-impl Drop for FuseFile {
-    fn drop(&mut self) {
-        // The end of the server ends what waits for it; where that failed already, there is nothing to undo.
-        let _ = self.server.kill();
-        let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.path).status();
-    }
 }

@@ -1,6 +1,6 @@
 //! Three nodes as real processes on loopback: what was written through one is on the other, whatever happens.
 //!
-//! Promises P1, P3, P4, P5, P7, P9, P10, P11 and P14 of docs/promises.md, seen from outside.
+//! Promises P1, P2, P3, P4, P5, P7, P9, P10, P11, P12 and P14 of docs/promises.md, seen from outside.
 
 mod chaos;
 mod cluster;
@@ -8,7 +8,9 @@ mod disks;
 mod hung_disk;
 mod modes;
 mod outages;
+mod power;
 mod quorum;
 mod replicas;
 mod roles;
+mod site;
 mod strangers;

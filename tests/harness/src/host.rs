@@ -3,7 +3,13 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::SocketAddr,
+    path::Path as FilePath,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -13,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{
     load::{Random, answer},
     raw::{Login, Pdu, Received, Session, Task, cdb, opcode},
-    register::{Registers, encode},
+    register::{BLOCK_BYTES, Covered, Registers, encode},
 };
 
 /// The host, what it knows of the volume, and what it saw.
@@ -37,6 +43,8 @@ pub struct Host {
     pub unknown: u64,
     /// How often it went to another path.
     pub failovers: u64,
+    /// Flushes that were acknowledged, for whoever waits for the next one.
+    pub flushes: Arc<AtomicU64>,
     /// The longest time without any answer while commands were in flight.
     pub longest_silence: Duration,
 }
@@ -49,11 +57,11 @@ struct Command {
     data: Vec<u8>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Work {
     Write { block: usize, write: u64 },
     Read { block: usize },
-    Flush,
+    Flush { covered: Covered },
 }
 
 /// How a path ended.
@@ -80,6 +88,7 @@ impl Host {
             reads: 0,
             unknown: 0,
             failovers: 0,
+            flushes: Arc::default(),
             longest_silence: Duration::ZERO,
         }
     }
@@ -138,6 +147,26 @@ impl Host {
         Ok(())
     }
 
+    /// All replicas lost their power at once: what no flush covered may be lost.
+    pub fn power_lost(&mut self) {
+        self.registers.power_lost();
+    }
+
+    /// Checks what the file of a replica holds that has no power, without taking it for what others hold. Returns how
+    /// many blocks do not hold the last write that was sent to them.
+    ///
+    /// # Errors
+    /// When a block holds what it must not.
+    pub fn check_file(&self, file: &FilePath) -> Result<usize> {
+        let mut behind = 0;
+        let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        for (block, bytes) in bytes.chunks(BLOCK_BYTES).take(self.registers.len()).enumerate() {
+            let write = self.registers.check(block, bytes).with_context(|| file.display().to_string())?;
+            behind += usize::from(self.registers.has_newer(block, write));
+        }
+        Ok(behind)
+    }
+
     /// Tries the next path.
     fn connect(&mut self) -> Path {
         let portal = self.portals[self.path];
@@ -173,6 +202,7 @@ impl Host {
         }
         match session.receive_within(COMMAND_PATIENCE) {
             Ok(Received::Pdu(pdu)) => {
+                self.longest_silence = self.longest_silence.max(heard.elapsed());
                 *heard = Instant::now();
                 self.take(session, &pdu)
             }
@@ -183,15 +213,18 @@ impl Host {
 
     fn send(&mut self, session: &mut Session) -> Result<()> {
         let block = usize::try_from(self.random.below(self.registers.len() as u64))?;
-        let busy = self.in_flight.values().any(|command| match command.work {
-            Work::Write { block: other, .. } | Work::Read { block: other } => other == block,
-            Work::Flush => false,
+        let busy = self.in_flight.values().any(|command| match &command.work {
+            Work::Write { block: other, .. } | Work::Read { block: other } => *other == block,
+            Work::Flush { .. } => false,
         });
         if busy {
             return Ok(());
         }
         let (work, task) = match self.random.below(20) {
-            0 => (Work::Flush, Task::new(cdb::ten(SYNCHRONIZE_CACHE_10, 0, 0))),
+            0 => {
+                let covered = self.registers.covered();
+                (Work::Flush { covered }, Task::new(cdb::ten(SYNCHRONIZE_CACHE_10, 0, 0)))
+            }
             1..=6 => {
                 let task = Task::read(cdb::ten(cdb::READ_10, lba(block)?, BLOCKS), BYTES);
                 (Work::Read { block }, task)
@@ -242,7 +275,10 @@ impl Host {
                 self.registers.read(block, &command.data)?;
                 self.reads += 1;
             }
-            Work::Flush => {}
+            Work::Flush { covered } => {
+                self.registers.flushed(&covered);
+                self.flushes.fetch_add(1, Ordering::Relaxed);
+            }
         }
         Ok(Path::Alive)
     }

@@ -4,6 +4,7 @@
 //! Nothing here uses the product's own codecs, so a mistake in them cannot hide itself.
 
 pub mod cluster;
+pub mod disk;
 pub mod host;
 pub mod image;
 pub mod load;

@@ -1,4 +1,4 @@
-//! What each block may hold, from what was acknowledged and what was not (P1, P3, P14).
+//! What each block may hold, from what was acknowledged, flushed, and neither (P1, P2, P3, P14).
 
 use anyhow::{Result, ensure};
 
@@ -17,7 +17,13 @@ struct Register {
     known: u64,
     /// Later ones whose answer never came, oldest first.
     open: Vec<u64>,
+    /// Earlier ones that a loss of all power may bring back, oldest first: no flush has covered what replaced them.
+    earlier: Vec<u64>,
 }
+
+/// What was acknowledged when a flush was sent.
+#[derive(Debug)]
+pub struct Covered(Vec<u64>);
 
 impl Registers {
     /// So many blocks that were never written.
@@ -38,9 +44,9 @@ impl Registers {
         self.blocks.is_empty()
     }
 
-    /// The write was acknowledged: nothing before it comes back.
+    /// The write was acknowledged: nothing before it comes back while any replica has power.
     pub fn acknowledged(&mut self, block: usize, write: u64) {
-        self.blocks[block] = Register { known: write, open: Vec::new() };
+        self.blocks[block].is_known(write);
     }
 
     /// The write was given up: it may have happened.
@@ -48,22 +54,74 @@ impl Registers {
         self.blocks[block].open.push(write);
     }
 
+    /// A flush is sent; what it covers is to be given to [`Self::flushed`].
+    #[must_use]
+    pub fn covered(&self) -> Covered {
+        Covered(self.blocks.iter().map(|register| register.known).collect())
+    }
+
+    /// The flush was acknowledged: what it covered outlives every loss of power.
+    pub fn flushed(&mut self, covered: &Covered) {
+        for (register, &covered) in self.blocks.iter_mut().zip(&covered.0) {
+            // The writes of a block have ascending numbers.
+            register.earlier.retain(|&write| write >= covered);
+        }
+    }
+
+    /// All replicas lost their power at once: what no flush covered may be lost.
+    pub fn power_lost(&mut self) {
+        for register in &mut self.blocks {
+            let mut may_be = std::mem::take(&mut register.earlier);
+            may_be.push(register.known);
+            may_be.append(&mut register.open);
+            register.known = may_be.remove(0);
+            register.open = may_be;
+        }
+    }
+
     /// A read came back.
     ///
     /// # Errors
     /// When the bytes are none that the block may hold.
     pub fn read(&mut self, block: usize, bytes: &[u8]) -> Result<()> {
-        let write = decode(block, bytes)?;
-        let register = &mut self.blocks[block];
-        if write == register.known {
-            return Ok(());
-        }
-        let at = register.open.iter().position(|&open| open == write);
-        ensure!(at.is_some(), "block {block} holds write {write}, but it may only hold one of {register:?}");
+        let write = self.check(block, bytes)?;
         // Once seen it stays; what was given up before it cannot come any more.
-        register.known = write;
-        register.open.drain(..=at.unwrap_or_default());
+        self.blocks[block].is_known(write);
         Ok(())
+    }
+
+    /// The bytes are those of a replica that is not read any more: nothing follows from them for others.
+    ///
+    /// # Errors
+    /// When the bytes are none that the block may hold.
+    pub fn check(&self, block: usize, bytes: &[u8]) -> Result<u64> {
+        let write = decode(block, bytes)?;
+        let register = &self.blocks[block];
+        ensure!(
+            write == register.known || register.open.contains(&write),
+            "block {block} holds write {write}, but it may only hold one of {register:?}"
+        );
+        Ok(write)
+    }
+
+    /// Whether there are writes to the block that came behind `write`.
+    #[must_use]
+    pub fn has_newer(&self, block: usize, write: u64) -> bool {
+        self.blocks[block].open.iter().any(|&open| open > write)
+    }
+}
+
+impl Register {
+    /// The block holds `write`, and nothing that came before it.
+    fn is_known(&mut self, write: u64) {
+        if write == self.known {
+            return;
+        }
+        self.earlier.push(self.known);
+        let before = self.open.iter().position(|&open| open >= write).unwrap_or(self.open.len());
+        self.earlier.extend(self.open.drain(..before));
+        self.open.retain(|&open| open > write);
+        self.known = write;
     }
 }
 
@@ -115,5 +173,28 @@ mod tests {
         let mut torn = encode(0, 4);
         torn[2048..].copy_from_slice(&encode(0, 3)[2048..]);
         assert!(registers.read(0, &torn).is_err(), "a torn block");
+    }
+
+    /// P2: a loss of all power takes back what no flush covered, and nothing else.
+    #[test]
+    fn a_flush_outlives_a_loss_of_power() {
+        let mut registers = Registers::new(1);
+        registers.acknowledged(0, 1);
+        registers.acknowledged(0, 2);
+        let covered = registers.covered();
+        registers.acknowledged(0, 3);
+        registers.given_up(0, 4);
+        registers.acknowledged(0, 5);
+        registers.given_up(0, 6);
+        registers.flushed(&covered);
+        assert!(registers.check(0, &encode(0, 2)).is_err(), "nothing has lost its power");
+        registers.power_lost();
+        for write in 2..=6 {
+            registers.check(0, &encode(0, write)).unwrap();
+        }
+        assert!(registers.check(0, &encode(0, 1)).is_err(), "flushed");
+        assert!(registers.has_newer(0, 5) && !registers.has_newer(0, 6));
+        registers.read(0, &encode(0, 3)).unwrap();
+        assert!(registers.check(0, &encode(0, 2)).is_err(), "old after new");
     }
 }
