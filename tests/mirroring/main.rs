@@ -5,6 +5,7 @@
 mod chaos;
 mod cluster;
 mod disks;
+mod failing_disk;
 mod hung_disk;
 mod modes;
 mod outages;
