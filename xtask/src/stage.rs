@@ -31,11 +31,13 @@ pub(crate) struct Tally {
     pub(crate) passed: usize,
     /// A line for the summary, where a number does not say enough.
     pub(crate) note: String,
+    /// Tests that this machine cannot run, and why.
+    pub(crate) skipped: Vec<String>,
 }
 
 impl Tally {
     fn passed(passed: usize) -> Self {
-        Self { passed, note: String::new() }
+        Self { passed, ..Self::default() }
     }
 }
 
@@ -103,10 +105,13 @@ fn summarise(done: &[(&str, Duration, Tally)], total: Duration) {
     println!("\n=== summary ===");
     for (name, duration, tally) in done {
         println!("{name:10} {:>8}  {:>5} passed  {}", seconds(*duration), tally.passed, tally.note);
+        tally.skipped.iter().for_each(|skipped| println!("{name:10} SKIPPED {skipped}"));
     }
     let passed: usize = done.iter().map(|(_, _, tally)| tally.passed).sum();
+    let skipped: usize = done.iter().map(|(_, _, tally)| tally.skipped.len()).sum();
+    let run = passed - skipped;
     // The form of nextest's closing line, which CI looks for.
-    println!("Summary [{:>8.3}s] {passed} tests run: {passed} passed, 0 skipped", total.as_secs_f64());
+    println!("Summary [{:>8.3}s] {run} tests run: {run} passed, {skipped} skipped", total.as_secs_f64());
 }
 
 fn seconds(duration: Duration) -> String {

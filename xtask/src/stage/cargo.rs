@@ -1,6 +1,9 @@
 //! The stages that cargo does: formatting, lints, documentation, tests.
 
+use std::{fs, process::Command};
+
 use anyhow::Result;
+use harness::disk::SKIPPED;
 
 use super::{Options, Tally};
 use crate::command;
@@ -49,7 +52,8 @@ pub(super) fn planted(_options: &Options) -> Result<Tally> {
     let lines = command::run_and_keep(&mut test, "The faults that were missed stand above.", |line| {
         line.contains(": ") && line.contains(" seed ") && line.contains("(before:")
     })?;
-    Ok(Tally { passed: lines.len(), note: "faults found, each for its own reason".to_owned() })
+    let note = "faults found, each for its own reason".to_owned();
+    Ok(Tally { passed: lines.len(), note, ..Tally::default() })
 }
 
 pub(super) fn doctests(_options: &Options) -> Result<Tally> {
@@ -85,21 +89,26 @@ fn has_nextest() -> bool {
 fn nextest(arguments: &[&str]) -> Result<Tally> {
     let mut nextest = command::cargo(["nextest", "run", "--no-fail-fast"]);
     nextest.args(arguments);
-    let lines = command::run_and_keep(&mut nextest, "The failures stand above.", |line| {
-        line.trim_start().starts_with("Summary [")
-    })?;
-    let note = lines.last().map(|line| line.trim().to_owned()).unwrap_or_default();
-    Ok(Tally { passed: lines.iter().map(|line| count_before(line, " passed")).sum(), note })
+    let (mut tally, lines) = tests_of(&mut nextest, |line| line.trim_start().starts_with("Summary ["))?;
+    tally.note = lines.last().map(|line| line.trim().to_owned()).unwrap_or_default();
+    Ok(tally)
 }
 
 /// Without nextest, cargo's own runner.
 fn test(arguments: &[&str]) -> Result<Tally> {
     let mut test = command::cargo(["test", "--no-fail-fast"]);
     test.args(arguments);
-    let lines = command::run_and_keep(&mut test, "The failures stand above.", |line| {
-        line.starts_with("test result:")
-    })?;
-    Ok(Tally::passed(lines.iter().map(|line| count_before(line, " passed")).sum()))
+    Ok(tests_of(&mut test, |line| line.starts_with("test result:"))?.0)
+}
+
+/// Runs tests, counts by the closing lines, which are returned too, and takes down what this machine could not run.
+fn tests_of(runner: &mut Command, closing: fn(&str) -> bool) -> Result<(Tally, Vec<String>)> {
+    let told = tempfile::NamedTempFile::new()?;
+    runner.env(SKIPPED, told.path());
+    let lines = command::run_and_keep(runner, "The failures stand above.", closing)?;
+    let passed = lines.iter().map(|line| count_before(line, " passed")).sum();
+    let skipped = fs::read_to_string(told.path())?.lines().map(str::to_owned).collect();
+    Ok((Tally { passed, skipped, ..Tally::default() }, lines))
 }
 
 /// The number that stands before `word` in `line`.

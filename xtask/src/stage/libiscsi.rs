@@ -79,7 +79,7 @@ fn run_all(kind: &Kind, names: &[String]) -> Result<Verdicts> {
 }
 
 fn tally(verdicts: &Verdicts) -> Tally {
-    Tally { passed: count(verdicts, "pass"), note: counts(verdicts) }
+    Tally { passed: count(verdicts, "pass"), note: counts(verdicts), ..Tally::default() }
 }
 
 fn count(verdicts: &Verdicts, word: &str) -> usize {

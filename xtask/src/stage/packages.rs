@@ -42,7 +42,7 @@ fn is_root() -> bool {
 }
 
 /// A package and the program or file that proves it is there.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("tgt", "tgtadm"),
     ("libiscsi-bin", "iscsi-test-cu"),
     ("qemu-utils", "qemu-img"),
@@ -55,4 +55,7 @@ const PACKAGES: [(&str, &str); 12] = [
     ("busybox-static", "busybox"),
     ("cpio", "cpio"),
     ("iproute2", "ss"),
+    ("nbdkit", "nbdkit"),
+    ("libnbd-bin", "nbdfuse"),
+    ("fuse3", "fusermount3"),
 ];
