@@ -107,6 +107,11 @@ impl Cluster {
         self.ways.iter().for_each(|(.., way)| way.hold(Some(false), Some(false)));
     }
 
+    /// Makes all ways so long and so narrow, in a cluster whose ways can be cut; 0 bytes per second is no limit.
+    pub fn shape(&self, delay: Duration, bytes_per_second: u64) {
+        self.ways.iter().for_each(|(.., way)| way.shape(delay, bytes_per_second));
+    }
+
     /// Starts one node and waits until its portal accepts.
     ///
     /// # Errors

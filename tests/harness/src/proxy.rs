@@ -1,15 +1,16 @@
-//! A way between two nodes that can be cut: bytes stay where they are until it heals, as they do when a switch drops
-//! every packet and TCP goes on trying.
+//! A way between two nodes that can be cut, slow and long. Cut, bytes stay where they are until it heals, as they do when
+//! a switch drops every packet and TCP goes on trying.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
@@ -28,6 +29,10 @@ struct State {
     there: AtomicBool,
     /// Bytes of the listener are held.
     back: AtomicBool,
+    /// How long a byte is on its way.
+    delay_us: AtomicU64,
+    /// How many bytes get through in a second, each way; 0: as many as come.
+    bytes_per_second: AtomicU64,
     ended: AtomicBool,
 }
 
@@ -64,6 +69,13 @@ impl Proxy {
             }
         }
     }
+
+    /// Makes the way so long and so narrow, in each direction: `bytes_per_second` of 0 is no limit.
+    pub fn shape(&self, delay: Duration, bytes_per_second: u64) {
+        let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        self.state.delay_us.store(delay_us, Ordering::Relaxed);
+        self.state.bytes_per_second.store(bytes_per_second, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Proxy {
@@ -80,38 +92,71 @@ fn connect(from: TcpStream, target: SocketAddr, state: &Arc<State>) -> Result<()
             stream.set_nodelay(true)?;
         }
         from.set_read_timeout(Some(BETWEEN_LOOKS))?;
-        let state = Arc::clone(state);
+        let (state, on_its_way) = (Arc::clone(state), Arc::new(AtomicUsize::new(0)));
+        let (entrance, exit) = channel();
+        let (of_delivery, queued) = (Arc::clone(&state), Arc::clone(&on_its_way));
+        let out = to.try_clone()?;
         thread::spawn(move || {
-            forward(&from, &to, &state, back);
+            deliver(&exit, &out, &of_delivery, back, &queued);
             // One end is gone, so the other one goes: each may be closed already.
-            let _ = from.shutdown(Shutdown::Both);
-            let _ = to.shutdown(Shutdown::Both);
+            let _ = out.shutdown(Shutdown::Both);
         });
+        thread::spawn(move || take(&from, &entrance, &state, &on_its_way));
     }
     Ok(())
 }
 
-/// Copies bytes until an end closes.
-fn forward(mut from: &TcpStream, mut to: &TcpStream, state: &State, back: bool) {
-    let held = if back { &state.back } else { &state.there };
+/// A piece of the stream and when it came; an empty one is its end.
+type Piece = (Instant, Vec<u8>);
+
+/// Takes bytes in until an end closes, as many as a way of its kind holds.
+fn take(mut from: &TcpStream, entrance: &Sender<Piece>, state: &State, on_its_way: &AtomicUsize) {
     let mut buffer = vec![0; BUFFER];
     while !state.ended.load(Ordering::Relaxed) {
+        let narrow = state.bytes_per_second.load(Ordering::Relaxed) > 0;
+        if on_its_way.load(Ordering::Relaxed) > if narrow { NARROW_BYTES } else { WIDE_BYTES } {
+            thread::sleep(STEP);
+            continue;
+        }
         let read = match from.read(&mut buffer) {
-            Ok(0) => 0,
             Ok(read) => read,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => 0,
         };
-        // The end of the stream is held like its bytes: a node behind a cut cannot even tell that it died.
-        while held.load(Ordering::Relaxed) && !state.ended.load(Ordering::Relaxed) {
-            thread::sleep(BETWEEN_LOOKS);
-        }
-        if read == 0 || to.write_all(&buffer[..read]).is_err() {
+        on_its_way.fetch_add(read, Ordering::Relaxed);
+        if entrance.send((Instant::now(), buffer[..read].to_vec())).is_err() || read == 0 {
             return;
         }
     }
 }
 
+/// Hands bytes out when they have come so far, until an end closes.
+fn deliver(exit: &Receiver<Piece>, mut to: &TcpStream, state: &State, back: bool, on_its_way: &AtomicUsize) {
+    let held = if back { &state.back } else { &state.there };
+    let mut free_at = Instant::now();
+    for (came, bytes) in exit {
+        let delay = Duration::from_micros(state.delay_us.load(Ordering::Relaxed));
+        let rate = state.bytes_per_second.load(Ordering::Relaxed);
+        if rate > 0 {
+            free_at = free_at.max(came) + Duration::from_secs_f64(bytes.len() as f64 / rate as f64);
+            thread::sleep(free_at.saturating_duration_since(Instant::now()));
+        }
+        thread::sleep((came + delay).saturating_duration_since(Instant::now()));
+        // The end of the stream is held like its bytes: a node behind a cut cannot even tell that it died.
+        while held.load(Ordering::Relaxed) && !state.ended.load(Ordering::Relaxed) {
+            thread::sleep(BETWEEN_LOOKS);
+        }
+        on_its_way.fetch_sub(bytes.len(), Ordering::Relaxed);
+        if bytes.is_empty() || state.ended.load(Ordering::Relaxed) || to.write_all(&bytes).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a way holds: little where it is narrow, as routers do, and what delay takes where it is wide.
+const NARROW_BYTES: usize = 256 << 10;
+const WIDE_BYTES: usize = 64 << 20;
+const STEP: Duration = Duration::from_millis(1);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 const BUFFER: usize = 64 << 10;
 
@@ -140,5 +185,25 @@ mod tests {
         assert_eq!(&bytes, b"onetwo");
         dialler.shutdown(Shutdown::Both).unwrap();
         assert_eq!(accepted.read(&mut bytes).unwrap(), 0);
+    }
+
+    /// A long way takes its time, and a narrow one lets through what it can.
+    #[test]
+    fn a_way_has_length_and_width() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let proxy = Proxy::start(listener.local_addr().unwrap()).unwrap();
+        let mut dialler = TcpStream::connect(proxy.address).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        proxy.shape(Duration::from_millis(100), 0);
+        let began = Instant::now();
+        dialler.write_all(b"one").unwrap();
+        accepted.read_exact(&mut [0; 3]).unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
+        proxy.shape(Duration::ZERO, 1 << 20);
+        let began = Instant::now();
+        dialler.write_all(&[0; 256 << 10]).unwrap();
+        accepted.read_exact(&mut [0; 256 << 10]).unwrap();
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(240) && took < Duration::from_secs(2), "{took:?}");
     }
 }
