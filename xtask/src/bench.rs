@@ -1,13 +1,19 @@
-//! `cargo xtask bench`: ratios to tgt over the same file, in interleaved runs on one machine.
+//! `cargo xtask bench`: ratios to tgt over the same file and to our own without a mirror, and the longest waits, in
+//! interleaved runs on one machine.
 //!
 //! The client has one core, the server the other. What is published are ratios; the machine is part of the report.
 
 mod client;
+mod ratios;
 mod report;
+mod resync;
+mod section;
+mod stalls;
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
 use harness::{
     cluster::{self, Cluster},
     raw::{Login, Session},
@@ -20,9 +26,22 @@ use self::{
 };
 use crate::command;
 
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Evenkeel and tgt over the same file.
+    Targets,
+    /// The ratios of mirrored volumes to others.
+    Ratios,
+    /// The longest waits when something breaks.
+    Stalls,
+}
+
 /// How much to measure.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// What; nothing is everything.
+    pub(crate) parts: Vec<Part>,
     /// Runs of each contender per row.
     pub(crate) pairs: usize,
     /// Seconds per run.
@@ -49,7 +68,7 @@ impl Contender {
     }
 }
 
-/// Measures everything and writes the report unless `dry_run`.
+/// Measures what the plan says and writes the report unless `dry_run`.
 ///
 /// # Errors
 /// When a server does not come up or an answer is wrong.
@@ -58,6 +77,20 @@ pub(crate) fn run(plan: &Plan, dry_run: bool) -> Result<()> {
         return again_in_release(plan, dry_run);
     }
     command::run(&mut command::cargo(["build", "--release", "--bins"]), "The release build must pass.")?;
+    let wanted = |part| plan.parts.is_empty() || plan.parts.contains(&part);
+    if wanted(Part::Targets) {
+        targets(plan, dry_run)?;
+    }
+    if wanted(Part::Ratios) {
+        ratios::run(plan, dry_run)?;
+    }
+    if wanted(Part::Stalls) {
+        stalls::run(plan, dry_run)?;
+    }
+    Ok(())
+}
+
+fn targets(plan: &Plan, dry_run: bool) -> Result<()> {
     // On a disk, not in /tmp, which may be memory.
     let dir = command::repository().join("target/bench");
     if dir.exists() {
@@ -75,10 +108,9 @@ pub(crate) fn run(plan: &Plan, dry_run: bool) -> Result<()> {
     for job in JOBS.iter().filter(|job| job.write) {
         compare(plan, *job, &[Contender::Mirrored], &dir, &mut report)?;
     }
-    let text = report.markdown(plan)?;
-    println!("\n{text}");
+    section::put("targets", &report.markdown(plan)?, dry_run)?;
     if !dry_run {
-        report.write(plan)?;
+        report.write()?;
     }
     fs::remove_dir_all(&dir)?;
     Ok(())
@@ -88,6 +120,9 @@ pub(crate) fn run(plan: &Plan, dry_run: bool) -> Result<()> {
 fn again_in_release(plan: &Plan, dry_run: bool) -> Result<()> {
     let (pairs, seconds) = (plan.pairs.to_string(), plan.seconds.to_string());
     let mut again = command::cargo(["run", "--release", "--quiet", "-p", "xtask", "--", "bench"]);
+    again.args(
+        plan.parts.iter().filter_map(ValueEnum::to_possible_value).map(|part| part.get_name().to_owned()),
+    );
     again.args(["--pairs", &pairs, "--seconds", &seconds]);
     if dry_run {
         again.arg("--dry-run");
@@ -180,12 +215,12 @@ fn prefill(dir: &Path) -> Result<()> {
 const SIZE_BYTES: u64 = 1 << 30;
 const SERVER_CORE: u32 = 1;
 const JOBS: [Job; 8] = [
-    Job { write: false, sequential: false, len: 4096, depth: 1 },
-    Job { write: false, sequential: false, len: 4096, depth: 16 },
-    Job { write: false, sequential: false, len: 4096, depth: 32 },
-    Job { write: true, sequential: false, len: 4096, depth: 1 },
-    Job { write: true, sequential: false, len: 4096, depth: 16 },
-    Job { write: true, sequential: false, len: 4096, depth: 32 },
-    Job { write: false, sequential: true, len: 131_072, depth: 8 },
-    Job { write: true, sequential: true, len: 131_072, depth: 8 },
+    Job { write: false, sequential: false, len: 4096, depth: 1, ..Job::RANDOM_READ },
+    Job { write: false, sequential: false, len: 4096, depth: 16, ..Job::RANDOM_READ },
+    Job { write: false, sequential: false, len: 4096, depth: 32, ..Job::RANDOM_READ },
+    Job { write: true, sequential: false, len: 4096, depth: 1, ..Job::RANDOM_READ },
+    Job { write: true, sequential: false, len: 4096, depth: 16, ..Job::RANDOM_READ },
+    Job { write: true, sequential: false, len: 4096, depth: 32, ..Job::RANDOM_READ },
+    Job { write: false, sequential: true, len: 131_072, depth: 8, ..Job::RANDOM_READ },
+    Job { write: true, sequential: true, len: 131_072, depth: 8, ..Job::RANDOM_READ },
 ];

@@ -54,8 +54,11 @@ enum Verb {
         #[arg(long, default_value_t = 10_000)]
         first: u64,
     },
-    /// Compare with tgt over the same file, interleaved, and write the table into benches/README.md.
+    /// Measure in interleaved runs, and write the tables into benches/README.md.
     Bench {
+        /// What to measure; everything without.
+        #[arg(value_enum)]
+        parts: Vec<bench::Part>,
         /// Pairs of runs per row of the table.
         #[arg(long, default_value_t = 5)]
         pairs: usize,
@@ -96,7 +99,9 @@ fn main() -> ExitCode {
             stage::run(&stages, &stage::Options { kind: target.kind(), write, only })
         }
         Verb::Soak { hours, simulation, first } => soak::run(hours, simulation, first),
-        Verb::Bench { pairs, seconds, dry_run } => bench::run(&bench::Plan { pairs, seconds }, dry_run),
+        Verb::Bench { parts, pairs, seconds, dry_run } => {
+            bench::run(&bench::Plan { parts, pairs, seconds }, dry_run)
+        }
     };
     report(outcome)
 }

@@ -22,9 +22,17 @@ pub(super) struct Job {
     pub(super) len: u32,
     /// Commands in flight.
     pub(super) depth: u32,
+    /// Each command is followed by a flush of the volume, and ends with it.
+    pub(super) flush: bool,
+    /// The part of the unit that is used.
+    pub(super) span_bytes: u64,
 }
 
 impl Job {
+    /// 4 KiB one after the other over the first GiB, from which others are derived.
+    pub(super) const RANDOM_READ: Self =
+        Self { write: false, sequential: false, len: 4096, depth: 1, flush: false, span_bytes: 1 << 30 };
+
     /// As the report calls it.
     pub(super) fn name(self) -> String {
         let order = if self.sequential { "sequential" } else { "random" };
@@ -52,7 +60,7 @@ impl Measured {
     }
 }
 
-/// Runs `job` over the first GiB of the unit for `duration`, on core 0.
+/// Runs `job` for `duration`, on core 0.
 pub(super) fn run(session: Session, lun: u8, job: Job, duration: Duration) -> Result<Measured> {
     let until = Until::Moment(Instant::now() + duration);
     let run = thread::spawn(move || -> Result<Vec<u32>> {
@@ -77,7 +85,7 @@ pub(super) fn run(session: Session, lun: u8, job: Job, duration: Duration) -> Re
 
 /// Writes the first `size_bytes` once, and returns how many commands that took.
 pub(super) fn fill(session: Session, lun: u8, size_bytes: u64) -> Result<usize> {
-    let job = Job { write: true, sequential: true, len: 131_072, depth: 8 };
+    let job = Job { write: true, sequential: true, len: 131_072, depth: 8, ..Job::RANDOM_READ };
     let commands = usize::try_from(size_bytes / u64::from(job.len))?;
     Ok(Client::new(session, lun, job).run(Until::Commands(commands))?.len())
 }
@@ -102,6 +110,8 @@ struct Client {
     filled: usize,
     /// When the command of each slot was sent; the slot is the task tag.
     sent: Vec<Instant>,
+    /// Whether the slot has gone on to its flush.
+    flushing: Vec<bool>,
     latencies: Vec<u32>,
 }
 
@@ -127,6 +137,7 @@ impl Client {
             input: vec![0; INPUT_LEN],
             filled: 0,
             sent: vec![Instant::now(); depth],
+            flushing: vec![false; depth],
             latencies: Vec::with_capacity(1 << 20),
         }
     }
@@ -166,7 +177,7 @@ impl Client {
     /// Appends a command for `slot` to the output.
     fn put(&mut self, slot: u32) -> Result<()> {
         let blocks = u64::from(self.job.len / 512);
-        let places = SPAN_BLOCKS / blocks;
+        let places = self.job.span_bytes / u64::from(self.job.len);
         let lba = if self.job.sequential {
             self.next_lba = (self.next_lba + blocks) % (places * blocks);
             self.next_lba
@@ -183,6 +194,16 @@ impl Client {
         self.session.cmd_sn = self.session.cmd_sn.wrapping_add(1);
         self.sent[usize::try_from(slot)?] = Instant::now();
         Ok(())
+    }
+
+    /// Appends a flush of everything for `slot` to the output.
+    fn put_flush(&mut self, slot: u32) {
+        let flush = Pdu::new(opcode::SCSI_COMMAND).flags(0x81).word(16, slot).word(24, self.session.cmd_sn);
+        let mut flush = flush.encode();
+        flush[8..16].copy_from_slice(&self.template[8..16]);
+        flush[32..48].copy_from_slice(&cdb::ten(SYNCHRONIZE_CACHE_10, 0, 0));
+        self.output.extend_from_slice(&flush);
+        self.session.cmd_sn = self.session.cmd_sn.wrapping_add(1);
     }
 
     /// Takes the PDU of `len` bytes at `at`; returns the slot of a command that has ended.
@@ -206,7 +227,15 @@ impl Client {
             return Ok(None);
         }
         ensure!(self.input[at + 3] == 0, "a command failed with status {:#04x}", self.input[at + 3]);
-        let sent = self.sent.get(usize::try_from(slot)?).context("an answer to no command of mine")?;
+        let at = usize::try_from(slot)?;
+        let sent = *self.sent.get(at).context("an answer to no command of mine")?;
+        if self.job.flush {
+            self.flushing[at] = !self.flushing[at];
+            if self.flushing[at] {
+                self.put_flush(slot);
+                return Ok(None);
+            }
+        }
         self.latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
         Ok(Some(slot))
     }
@@ -245,5 +274,4 @@ fn segment_max(session: &Session) -> usize {
 
 const CLIENT_CORE: usize = 0;
 const INPUT_LEN: usize = 2 << 20;
-/// One GiB.
-const SPAN_BLOCKS: u64 = 1 << 21;
+const SYNCHRONIZE_CACHE_10: u8 = 0x35;

@@ -1,13 +1,14 @@
 //! The report: medians of the runs, ratios, the machine. Markdown for people, JSON for machines.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, process::Command};
+use std::{collections::BTreeMap, fmt::Write as _, fs};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
 
 use super::{
     Contender, Plan,
     client::{Job, Measured},
+    section,
 };
 use crate::command;
 
@@ -35,7 +36,7 @@ impl Report {
         writeln!(
             text,
             "{}, {} runs of {} s each, in turn; medians.\n",
-            machine()?,
+            section::machine()?,
             plan.pairs,
             plan.seconds
         )?;
@@ -63,16 +64,10 @@ impl Report {
         Ok(text)
     }
 
-    /// Puts the section into benches/README.md and every run into benches/latest.json.
-    pub(super) fn write(&self, plan: &Plan) -> Result<()> {
-        let dir = command::repository().join("benches");
-        let path = dir.join("README.md");
-        let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let (head, _) =
-            old.split_once(BEGIN).with_context(|| format!("{} has no line {BEGIN}", path.display()))?;
-        fs::write(&path, format!("{head}{BEGIN}\n\n{}", self.markdown(plan)?))?;
-        fs::write(dir.join("latest.json"), serde_json::to_string_pretty(&self.json()?)? + "\n")?;
-        Ok(())
+    /// Puts every run into benches/latest.json.
+    pub(super) fn write(&self) -> Result<()> {
+        let path = command::repository().join("benches/latest.json");
+        Ok(fs::write(path, serde_json::to_string_pretty(&self.json()?)? + "\n")?)
     }
 
     fn json(&self) -> Result<serde_json::Value> {
@@ -86,7 +81,7 @@ impl Report {
                 rows.push(json!({ "work": job.name(), "contender": contender, "raw_iops": self.raw.get(job), "runs": runs }));
             }
         }
-        Ok(json!({ "machine": machine()?, "rows": rows }))
+        Ok(json!({ "machine": section::machine()?, "rows": rows }))
     }
 }
 
@@ -96,15 +91,3 @@ fn median(runs: &[Measured], figure: fn(&Measured) -> f64) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or_default()
 }
-
-fn machine() -> Result<String> {
-    let kernel = command::output(Command::new("uname").args(["-rm"]))?;
-    let processor = fs::read_to_string("/proc/cpuinfo")?;
-    let model = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-    let model = model.trim_start_matches([' ', '\t', ':']);
-    let cores = std::thread::available_parallelism()?;
-    Ok(format!("Linux {}, {cores} cores of {model}", kernel.trim()))
-}
-
-/// What stands behind this line is written anew.
-const BEGIN: &str = "<!-- cargo xtask bench writes what follows -->";
