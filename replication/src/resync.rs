@@ -7,8 +7,8 @@
 use block::{Extent, Payload};
 
 use crate::{
-    DiskAnswer, DiskError, DiskRequest, DiskState, Instant, LinkId, NodeSet, Packet, Plan, Resource, Role,
-    Scope, Sequence,
+    DiskAnswer, DiskError, DiskRequest, DiskState, Instant, LinkId, NodeSet, NodeState, Packet, Plan,
+    Resource, Role, Scope, Sequence,
     bitmap::BLOCK,
     job::Kind,
     range_lock::Access,
@@ -339,7 +339,7 @@ impl Resource {
         for peer in 0..self.peers.len() {
             let good = self.peers[peer].disk(volume) == DiskState::UpToDate;
             let node = self.peers[peer].node;
-            if peer == source || good && self.same_generation(source, peer, volume) {
+            if peer == source || good && self.are_in_step(source, peer, volume) {
                 others = others.without(node);
                 if let Some(bitmap) = self.volumes[volume].bitmap(node) {
                     bitmap.clear(extent);
@@ -380,14 +380,13 @@ impl Resource {
         full && self.primary().is_some()
     }
 
-    fn same_generation(&self, one: usize, other: usize, volume: usize) -> bool {
-        let current = |peer: usize| {
-            self.peers[peer]
-                .up()
-                .and_then(|state| state.volumes.get(volume))
-                .map(|volume| volume.lineage.current)
-        };
-        current(one) == current(other)
+    /// Whether two peers that are both good have the same: those who lost each other may differ by what was under way.
+    fn are_in_step(&self, one: usize, other: usize, volume: usize) -> bool {
+        let [Some(here), Some(there)] = [one, other].map(|peer| self.peers[peer].up()) else { return false };
+        let linked =
+            here.connected.contains(self.peers[other].node) && there.connected.contains(self.peers[one].node);
+        let current = |state: &NodeState| state.volumes.get(volume).map(|volume| volume.lineage.current);
+        linked && current(here) == current(there)
     }
 
     /// The SyncTarget has a run on its disk.

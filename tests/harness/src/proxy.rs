@@ -138,7 +138,7 @@ fn deliver(exit: &Receiver<Piece>, mut to: &TcpStream, state: &State, back: bool
         let delay = Duration::from_micros(state.delay_us.load(Ordering::Relaxed));
         let rate = state.bytes_per_second.load(Ordering::Relaxed);
         if rate > 0 {
-            free_at = free_at.max(came) + Duration::from_secs_f64(bytes.len() as f64 / rate as f64);
+            free_at = free_at.max(came) + Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / rate);
             thread::sleep(free_at.saturating_duration_since(Instant::now()));
         }
         thread::sleep((came + delay).saturating_duration_since(Instant::now()));

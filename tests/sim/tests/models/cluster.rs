@@ -517,7 +517,7 @@ impl Node {
             quorum: setting.quorum,
             read_balancing: ReadBalancing::PreferLocal,
             disk_timeout: Duration::ZERO,
-            al_extents: 67,
+            al_extents: 2,
             al_extent_len: ResourceConfig::AL_EXTENT_LEN,
             peer_timeout: Duration::from_secs(2),
             promotion_timeout: Duration::from_secs(4),
