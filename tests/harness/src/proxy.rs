@@ -137,8 +137,9 @@ fn deliver(exit: &Receiver<Piece>, mut to: &TcpStream, state: &State, back: bool
     for (came, bytes) in exit {
         let delay = Duration::from_micros(state.delay_us.load(Ordering::Relaxed));
         let rate = state.bytes_per_second.load(Ordering::Relaxed);
-        if rate > 0 {
-            free_at = free_at.max(came) + Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / rate);
+        // No rate, no limit.
+        if let Some(nanoseconds) = (bytes.len() as u64 * 1_000_000_000).checked_div(rate) {
+            free_at = free_at.max(came) + Duration::from_nanos(nanoseconds);
             thread::sleep(free_at.saturating_duration_since(Instant::now()));
         }
         thread::sleep((came + delay).saturating_duration_since(Instant::now()));
