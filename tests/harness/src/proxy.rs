@@ -202,8 +202,8 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
         proxy.shape(Duration::ZERO, 1 << 20);
         let began = Instant::now();
-        dialler.write_all(&[0; 256 << 10]).unwrap();
-        accepted.read_exact(&mut [0; 256 << 10]).unwrap();
+        dialler.write_all(&vec![0; 256 << 10]).unwrap();
+        accepted.read_exact(&mut vec![0; 256 << 10]).unwrap();
         let took = began.elapsed();
         assert!(took >= Duration::from_millis(240) && took < Duration::from_secs(2), "{took:?}");
     }
