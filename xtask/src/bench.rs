@@ -158,7 +158,7 @@ fn measure(contender: Contender, job: Job, plan: &Plan, dir: &Path) -> Result<Me
     let mut session = Session::login(target.portal, &login(IQN), target.lun())?;
     session.settle()?;
     let before = target.server().cpu_time()?;
-    let mut measured = client::run(session, target.lun(), job, duration)?;
+    let mut measured = client::run(session, target.lun(), job, Duration::ZERO, duration)?;
     measured.cpu(target.server().cpu_time()?.saturating_sub(before));
     Ok(measured)
 }
@@ -176,7 +176,7 @@ fn mirrored(job: Job, duration: Duration) -> Result<Measured> {
     session.settle()?;
     let server = |node: usize| cluster.server(node).context("the node does not run")?.cpu_time();
     let before = server(0)? + server(1)?;
-    let mut measured = client::run(session, 0, job, duration)?;
+    let mut measured = client::run(session, 0, job, Duration::ZERO, duration)?;
     measured.cpu((server(0)? + server(1)?).saturating_sub(before));
     Ok(measured)
 }

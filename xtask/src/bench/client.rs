@@ -60,14 +60,21 @@ impl Measured {
     }
 }
 
-/// Runs `job` for `duration`, on core 0.
-pub(super) fn run(session: Session, lun: u8, job: Job, duration: Duration) -> Result<Measured> {
-    let until = Until::Moment(Instant::now() + duration);
+/// Runs `job` for `duration` on core 0, after a warm-up that does not count.
+pub(super) fn run(
+    session: Session,
+    lun: u8,
+    job: Job,
+    warm_up: Duration,
+    duration: Duration,
+) -> Result<Measured> {
+    let counts_from = Instant::now() + warm_up;
+    let until = Until::Moment(counts_from + duration);
     let run = thread::spawn(move || -> Result<Vec<u32>> {
         let mut core = CpuSet::new();
         core.set(CLIENT_CORE);
         sched_setaffinity(None, &core)?;
-        Client::new(session, lun, job).run(until)
+        Client { counts_from, ..Client::new(session, lun, job) }.run(until)
     });
     let mut latencies = run.join().expect("the client does not panic")?;
     latencies.sort_unstable();
@@ -112,6 +119,8 @@ struct Client {
     sent: Vec<Instant>,
     /// Whether the slot has gone on to its flush.
     flushing: Vec<bool>,
+    /// What ends before does not count.
+    counts_from: Instant,
     latencies: Vec<u32>,
 }
 
@@ -138,6 +147,7 @@ impl Client {
             filled: 0,
             sent: vec![Instant::now(); depth],
             flushing: vec![false; depth],
+            counts_from: Instant::now(),
             latencies: Vec::with_capacity(1 << 20),
         }
     }
@@ -236,7 +246,11 @@ impl Client {
                 return Ok(None);
             }
         }
-        self.latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let now = Instant::now();
+        if now >= self.counts_from {
+            let latency = now.saturating_duration_since(sent);
+            self.latencies.push(u32::try_from(latency.as_micros()).unwrap_or(u32::MAX));
+        }
         Ok(Some(slot))
     }
 

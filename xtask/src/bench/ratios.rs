@@ -1,6 +1,12 @@
 //! The ratios that the project holds itself to: each of two setups that run at the same time and are measured in turn.
 
-use std::{any::Any, fmt::Write as _, net::SocketAddr, time::Duration};
+use std::{
+    any::Any,
+    fmt::Write as _,
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 use harness::{
@@ -137,7 +143,9 @@ fn measure(ratio: &Ratio, plan: &Plan) -> Result<[f64; 2]> {
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..plan.pairs {
         for (served, rates) in served.iter().zip(&mut rates) {
-            rates.push(served.run(ratio.job, duration)?.iops);
+            let run = served.run(ratio.job, duration)?;
+            println!("{:>9.0} IOPS, {} us, p99 {} us", run.iops, run.median_us, run.p99_us);
+            rates.push(run.iops);
         }
     }
     Ok(rates.map(|mut rates| {
@@ -194,14 +202,23 @@ impl Served {
 
     fn run(&self, job: Job, duration: Duration) -> Result<Measured> {
         let job = Job { span_bytes: self.span_bytes, ..job };
-        client::run(session(self.portal, self.iqn)?, 0, job, duration)
+        client::run(session(self.portal, self.iqn)?, 0, job, WARM_UP, duration)
     }
 }
 
+/// A session, once the node can serve: what one node knows already another may learn a moment later.
 fn session(portal: SocketAddr, iqn: &str) -> Result<Session> {
-    let mut session = Session::login(portal, &login(iqn), 0)?;
-    session.settle()?;
-    Ok(session)
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut session = Session::login(portal, &login(iqn), 0)?;
+        match session.settle() {
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
+            settled => return settled.map(|()| session),
+        }
+    }
 }
 
+const PATIENCE: Duration = Duration::from_secs(10);
+/// As much as it takes until the activity log knows the whole span after a promotion.
+const WARM_UP: Duration = Duration::from_secs(1);
 const SLOW_SPAN_BYTES: u64 = 128 << 20;
