@@ -100,7 +100,7 @@ fn apply(resource: &mut Resource, event: &Event) {
             }
         }),
         // What front ends report to initiators; the states above tell operators why.
-        Event::Serves { .. } | Event::SlowDisk { .. } => {}
+        Event::Serves { .. } | Event::SlowDisk { .. } | Event::SplitBrainSettled { .. } => {}
     }
 }
 

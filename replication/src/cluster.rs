@@ -70,6 +70,7 @@ impl Cluster {
                 node: peer,
                 name: format!("node{}", peer.0),
                 protocol: AckMode::C,
+                after_split_brain: crate::AfterSplitBrain::default(),
             };
             let config = change(ResourceConfig {
                 name: "db".to_owned(),

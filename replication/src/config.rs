@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use block::VolumeNumber;
 use bytes::Bytes;
 
-use crate::{AckMode, NodeId};
+use crate::{AckMode, AfterSplitBrain, NodeId};
 
 /// Some of the 32 nodes of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -115,6 +115,8 @@ pub struct PeerConfig {
     pub name: String,
     /// How changes sent to it are acknowledged.
     pub protocol: AckMode,
+    /// What is done by itself where the data diverged.
+    pub after_split_brain: AfterSplitBrain,
 }
 
 /// A volume.

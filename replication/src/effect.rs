@@ -158,6 +158,15 @@ pub enum Event {
         /// What happens between it and ours.
         replication: ReplicationState,
     },
+    /// The data of two nodes had diverged, and a policy decided whose goes.
+    SplitBrainSettled {
+        /// The peer.
+        peer: NodeId,
+        /// Whose data goes: the peer's, or this node's.
+        gives_up: NodeId,
+        /// The policy, in words.
+        policy: String,
+    },
     /// A disk of this node has not answered for `disk_timeout`.
     SlowDisk {
         /// The volume.

@@ -42,7 +42,7 @@ impl Resource {
         if matches!(farewell, Farewell::Diverged | Farewell::Unrelated) {
             let found = match farewell {
                 Farewell::Unrelated => Parting::Unrelated,
-                _ => Parting::Diverged(Vec::new()),
+                _ => Parting::Diverged { volumes: Vec::new(), policy: String::new() },
             };
             self.peers[peer].parting.get_or_insert(found);
             self.stand_alone(peer);

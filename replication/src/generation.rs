@@ -74,6 +74,10 @@ impl<'a> Side<'a> {
         }
     }
 
+    pub(crate) fn has_disk(&self) -> bool {
+        self.replica.disk != DiskState::Diskless
+    }
+
     const fn lineage(&self) -> &Lineage {
         &self.replica.lineage
     }
@@ -138,6 +142,11 @@ pub(crate) fn yields<'a>(loser: &Side<'a>, winner: &Side<'a>) -> bool {
     let keeping = |side: &Side<'a>| Side { discards: false, ..*side };
     decide(&keeping(loser), &keeping(winner)) == Plan::SplitBrain
         && matches!(decide(loser, winner), Plan::SyncTarget(_))
+}
+
+/// Whether the two parted from one generation, once, so that their bitmaps tell what each wrote since.
+pub(crate) fn has_common_base(one: &Side<'_>, other: &Side<'_>) -> bool {
+    diverged(one, other)
 }
 
 struct Rule {

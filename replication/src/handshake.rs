@@ -12,6 +12,7 @@ use crate::{
     peer_write::Incoming,
     resource::{Link, Pair, Volume},
     sabotage::{Fault, planted},
+    split_brain::{Loser, Settled},
     write::Progress,
 };
 
@@ -146,7 +147,7 @@ impl Resource {
         let first = self.peers[peer].up().is_none();
         self.changed = true;
         if first {
-            self.meet(peer, state);
+            self.meet(peer, &state);
             Ok(())
         } else {
             self.learn(peer, state)
@@ -154,12 +155,13 @@ impl Resource {
     }
 
     /// Decides about a peer that told its state.
-    fn meet(&mut self, peer: usize, state: NodeState) {
+    fn meet(&mut self, peer: usize, state: &NodeState) {
         let Some(link) = &self.peers[peer].link else { return };
-        let (mine, node) = (link.told.clone(), self.peers[peer].node);
+        let (told, node) = (link.told.clone(), self.peers[peer].node);
         if self.volumes.iter().any(|volume| volume.generation.is_some()) {
             return self.part(peer, Farewell::Retry, "a new generation is about to begin here");
         }
+        let Settled { mine, theirs: state, loser, policy } = self.settle_split_brain(node, &told, state);
         let mut pairs = Vec::with_capacity(mine.volumes.len());
         let mut yielded = false;
         for (ours, theirs) in mine.volumes.iter().zip(&state.volumes) {
@@ -188,11 +190,15 @@ impl Resource {
         let superseded = self.is_superseded(&state) || replaced;
         let both = two && !superseded && !later && reign == theirs;
         if both || pairs.iter().any(|pair| pair.plan == Plan::SplitBrain) {
-            self.peers[peer].parting = Some(crate::Parting::Diverged(divergence(&mine, &state, &pairs)));
+            let volumes = divergence(&mine, &state, &pairs);
+            self.peers[peer].parting = Some(crate::Parting::Diverged { volumes, policy });
             self.part(peer, Farewell::Diverged, "the data diverged: split brain");
             return;
         }
-        // An operator's word to give up what is here holds until what replaces it is here.
+        if let Some(loser) = loser {
+            self.split_brain_settled(peer, loser, policy);
+        }
+        // The word to give up what is here, an operator's or a policy's, holds until what replaces it is here.
         self.peers[peer].discards &=
             pairs.iter().any(|pair| pair.plan == Plan::SyncTarget(crate::Scope::Full));
         if yielded && self.role == Role::Primary && reign <= theirs {
@@ -203,6 +209,19 @@ impl Resource {
             self.step_down();
         }
         self.connect(peer, state, &pairs);
+    }
+
+    /// A policy decided whose data goes. It holds, even if the link breaks before anything is copied.
+    fn split_brain_settled(&mut self, peer: usize, loser: Loser, policy: String) {
+        let node = self.peers[peer].node;
+        let gives_up = if loser == Loser::Here { self.config.node } else { node };
+        self.event(Event::SplitBrainSettled { peer: node, gives_up, policy });
+        if loser == Loser::Here {
+            self.peers[peer].discards = true;
+            if self.role == Role::Primary {
+                self.step_down();
+            }
+        }
     }
 
     /// Takes a peer in.
@@ -263,6 +282,13 @@ impl Resource {
     /// The order of this Primary goes on in the reign behind another one.
     fn go_on_behind(&mut self, reign: u64) {
         self.sequence = self.sequence.max(crate::Sequence(reign.saturating_add(1) << REIGN_SHIFT));
+        let order = self.sequence.0;
+        for volume in 0..self.volumes.len() {
+            if let Some(disk) = self.volumes[volume].disk.as_mut() {
+                disk.order = disk.order.max(order);
+                self.persist(volume, None);
+            }
+        }
     }
 
     /// A peer has newer data: until it is here, ours is of no use.
@@ -400,6 +426,7 @@ impl Resource {
             sequence: self.sequence,
             connected: self.present(),
             discard_my_data: self.peers[peer].discards,
+            after_split_brain: self.peers[peer].after_split_brain,
             protocol: self.peers[peer].mode,
             volumes,
         }

@@ -35,6 +35,7 @@ mod resync;
 mod role;
 mod sabotage;
 mod slow_disk;
+mod split_brain;
 mod state;
 mod status;
 mod stop;
@@ -52,6 +53,7 @@ pub use resource::{Resource, SetupError};
 pub use sabotage::Fault;
 #[cfg(feature = "sabotage")]
 pub use sabotage::plant;
+pub use split_brain::{AfterSplitBrain, WithOnePrimary, WithTwoPrimaries, WithoutPrimary};
 pub use state::{ConnectionState, DiskState, ReplicationState, Role};
 pub use status::{
     ConnectionStatus, DeviceStatus, Divergence, Parting, PeerDeviceStatus, ResourceStatus, Suspended, Written,

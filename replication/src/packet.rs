@@ -2,7 +2,7 @@
 
 use block::{Extent, Payload, Run, VolumeNumber};
 
-use crate::{DiskState, NodeId, NodeSet, Role};
+use crate::{AfterSplitBrain, DiskState, NodeId, NodeSet, Role};
 
 /// The place of a change, flush or generation in the one order of a resource, as its Primary gave it. It grows
 /// on every link, with gaps; a new Primary goes on above everything that any node it met has seen.
@@ -287,6 +287,8 @@ pub struct NodeState {
     pub connected: NodeSet,
     /// Whether its operator gives up what was written here, where the data diverged.
     pub discard_my_data: bool,
+    /// What it does by itself where the data diverged.
+    pub after_split_brain: AfterSplitBrain,
     /// How it acknowledges changes that it sends to the receiver.
     pub protocol: AckMode,
     /// Its volumes, in the order of their numbers.

@@ -175,6 +175,7 @@ pub(crate) struct Peer {
     pub(crate) wanted: bool,
     pub(crate) state: ConnectionState,
     pub(crate) discards: bool,
+    pub(crate) after_split_brain: crate::AfterSplitBrain,
     /// Whether the data was found to have diverged.
     pub(crate) diverged: bool,
     pub(crate) parting: Option<crate::Parting>,
@@ -525,6 +526,7 @@ impl Peer {
             wanted: true,
             state: ConnectionState::Connecting,
             discards: false,
+            after_split_brain: config.after_split_brain,
             diverged: false,
             parting: None,
             link: None,

@@ -72,6 +72,8 @@ pub enum Fault {
     LogAfterWrite,
     /// A replica that was given up is replaced by what the bitmaps have only.
     KeepGivenUp,
+    /// A policy gives up the side that it should keep.
+    KeepLoser,
 }
 
 impl Fault {
@@ -111,6 +113,7 @@ impl Fault {
         Self::ForgetBitmapPage,
         Self::LogAfterWrite,
         Self::KeepGivenUp,
+        Self::KeepLoser,
     ];
 }
 

@@ -97,8 +97,13 @@ pub enum Suspended {
 pub enum Parting {
     /// An operator disconnected, here or there.
     Disconnected,
-    /// Split brain. Empty where only the peer has found it.
-    Diverged(Vec<Divergence>),
+    /// Split brain.
+    Diverged {
+        /// What was written where. Empty where only the peer has found it.
+        volumes: Vec<Divergence>,
+        /// The policy that did not decide, in words.
+        policy: String,
+    },
     /// The ends hold volumes that have nothing in common, or differ in size.
     Unrelated,
 }

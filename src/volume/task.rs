@@ -218,6 +218,15 @@ fn note(resource: &str, event: &Event) {
         Event::SlowDisk { volume, given_up: false } => {
             warn!(resource, %volume, "the disk has not answered for disk-timeout; without a good peer, it is waited for");
         }
+        Event::SplitBrainSettled { peer, gives_up, policy } => {
+            warn!(
+                resource,
+                peer = peer.0,
+                gives_up = gives_up.0,
+                policy,
+                "split brain: a policy decided whose data goes"
+            );
+        }
         event => info!(resource, ?event, "changed"),
     }
 }

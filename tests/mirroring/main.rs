@@ -14,4 +14,5 @@ mod quorum;
 mod replicas;
 mod roles;
 mod site;
+mod split;
 mod strangers;

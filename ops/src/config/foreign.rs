@@ -23,7 +23,7 @@ pub(super) enum Standing {
 use Standing::{Elsewhere, Meaningless, NotYet};
 
 /// Options of DRBD that are not ours, with what becomes of them.
-pub(super) const FOREIGN: [Foreign; 62] = [
+pub(super) const FOREIGN: [Foreign; 59] = [
     foreign("use-bmbv", Meaningless("there is no kernel block layer to merge requests in")),
     foreign("unplug-watermark", Meaningless("requests are not held back for a watermark")),
     foreign("max-epoch-size", Meaningless("the peer orders writes by sequence, not by epoch")),
@@ -51,9 +51,6 @@ pub(super) const FOREIGN: [Foreign; 62] = [
     foreign("tls-keyring", Elsewhere("[cluster.tls]")),
     foreign("tls-privkey", Elsewhere("[cluster.tls]")),
     foreign("tls-certificate", Elsewhere("[cluster.tls]")),
-    foreign("after-sb-0pri", NotYet),
-    foreign("after-sb-1pri", NotYet),
-    foreign("after-sb-2pri", NotYet),
     foreign("always-asbp", NotYet),
     foreign("rr-conflict", NotYet),
     foreign("on-congestion", NotYet),

@@ -285,6 +285,30 @@ pub(super) const NET: Section = Section {
             Value("0"),
             "The socket's receive buffer, up to 128MiB; 0: the system decides.",
         ),
+        key(
+            "after-sb-0pri",
+            "policy",
+            Value("\"disconnect\""),
+            "Whose data goes after a split brain where neither node is Primary. `disconnect`: nobody's, an operator decides. \
+             `discard-younger-primary`, `discard-older-primary`: that of the side that was promoted later, or earlier. \
+             `discard-zero-changes`: that of the side on which nothing was written. `discard-least-changes`: that of the \
+             side on which less was written. Where that does not tell, it is `disconnect`; of two sides with equally few \
+             changes, the node with the higher id gives up.",
+        ),
+        key(
+            "after-sb-1pri",
+            "policy",
+            Value("\"disconnect\""),
+            "The same where one node is Primary. `discard-secondary`: the Secondary's data goes. `consensus`: it goes if \
+             `after-sb-0pri` says so too, else `disconnect`. `call-pri-lost-after-sb`: `after-sb-0pri` decides, and a Primary \
+             that it names is demoted first; its initiators' commands fail.",
+        ),
+        key(
+            "after-sb-2pri",
+            "policy",
+            Value("\"disconnect\""),
+            "The same where both nodes are Primary: `disconnect` or `call-pri-lost-after-sb`.",
+        ),
     ],
 };
 

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use block::{BlockSize, VolumeNumber};
-use replication::{AckMode, NodeId, Quorum, ReadBalancing};
+use replication::{AckMode, AfterSplitBrain, NodeId, Quorum, ReadBalancing};
 use uuid::Uuid;
 
 /// The whole file. Its names are unique, and what it refers to exists in it.
@@ -153,6 +153,8 @@ pub struct NetOptions {
     pub sndbuf_size: u32,
     /// The socket's receive buffer, in bytes; 0: the system decides.
     pub rcvbuf_size: u32,
+    /// What two nodes do by themselves about a split brain.
+    pub after_split_brain: AfterSplitBrain,
 }
 
 /// How local disks are treated, with DRBD's names.
@@ -322,6 +324,7 @@ impl Default for NetOptions {
             max_buffers: 8192,
             sndbuf_size: 0,
             rcvbuf_size: 0,
+            after_split_brain: AfterSplitBrain::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ impl Config {
             node: peer.id,
             name: peer.name.clone(),
             protocol: resource.connection(node, peer.id).protocol,
+            after_split_brain: resource.connection(node, peer.id).net.after_split_brain,
         };
         let volume = |volume: &super::Volume| VolumeConfig {
             number: volume.number,

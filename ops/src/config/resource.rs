@@ -7,7 +7,9 @@ use std::{
 };
 
 use block::{BlockSize, VolumeNumber};
-use replication::{AckMode, NodeId, Quorum, ReadBalancing};
+use replication::{
+    AckMode, AfterSplitBrain, NodeId, Quorum, ReadBalancing, WithOnePrimary, WithTwoPrimaries, WithoutPrimary,
+};
 
 use super::{
     keys,
@@ -311,12 +313,39 @@ fn net(scope: &Scope<'_>, common: &NetOptions) -> NetOptions {
             .map_or(common.max_buffers, |at| narrow(at.value)),
         sndbuf_size: scope.or("sndbuf-size", common.sndbuf_size, small_size(SOCKET_BUFFER_MAX)),
         rcvbuf_size: scope.or("rcvbuf-size", common.rcvbuf_size, small_size(SOCKET_BUFFER_MAX)),
+        after_split_brain: after_split_brain(scope, common.after_split_brain),
     };
     if options.ping_timeout > options.timeout && scope.has("ping-timeout") {
         let message = "a peer that may be silent for longer than `timeout` is dropped for that first";
         scope.problems().warning(&scope.span, message, "keep ping-timeout below timeout");
     }
     options
+}
+
+fn after_split_brain(scope: &Scope<'_>, common: AfterSplitBrain) -> AfterSplitBrain {
+    let without = WithoutPrimary::ALL.map(|policy| (policy.name(), policy));
+    let one = WithOnePrimary::ALL.map(|policy| (policy.name(), policy));
+    let two = WithTwoPrimaries::ALL.map(|policy| (policy.name(), policy));
+    AfterSplitBrain {
+        without_primary: scope.or("after-sb-0pri", common.without_primary, policy(&without)),
+        with_one_primary: scope.or("after-sb-1pri", common.with_one_primary, policy(&one)),
+        with_two_primaries: scope.or("after-sb-2pri", common.with_two_primaries, policy(&two)),
+    }
+}
+
+/// A policy by DRBD's name. What DRBD has besides is refused with the reason.
+fn policy<T: Copy>(policies: &[(&'static str, T)]) -> impl Fn(&toml::de::DeValue<'_>) -> Result<T, Fault> {
+    move |value| {
+        let chosen = choice(policies)(value);
+        let Some(name) = value.as_str() else { return chosen };
+        let reason = match name {
+            "violently-as0p" => "it would change the data under a Primary that goes on",
+            "discard-local" | "discard-remote" => "the file is the same on every node, so it names no side",
+            _ if name.starts_with("discard-node-") => "which node is right is not known before the split",
+            _ => return chosen,
+        };
+        chosen.map_err(|fault| Fault::new(format!("\"{name}\" is not offered: {reason}"), fault.help))
+    }
 }
 
 fn disk(scope: &Scope<'_>) -> DiskOptions {

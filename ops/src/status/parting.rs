@@ -13,6 +13,9 @@ pub struct Parting {
     /// What both sides wrote, where the data diverged.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub volumes: Vec<Divergence>,
+    /// The policy that did not decide whose data goes, as the configuration spells it.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub policy: String,
 }
 
 /// The kind of reason.
@@ -58,16 +61,19 @@ impl Parting {
         use replication::Parting as P;
         let reason = match parting {
             P::Disconnected => Reason::Disconnected,
-            P::Diverged(_) => Reason::SplitBrain,
+            P::Diverged { .. } => Reason::SplitBrain,
             P::Unrelated => Reason::Unrelated,
         };
-        let diverged = if let P::Diverged(volumes) = parting { volumes.as_slice() } else { &[] };
+        let (diverged, policy) = match parting {
+            P::Diverged { volumes, policy } => (volumes.as_slice(), policy.clone()),
+            P::Disconnected | P::Unrelated => (&[][..], String::new()),
+        };
         let volumes = diverged.iter().map(|volume| Divergence {
             volume: volume.volume.0,
             here: Written::new(volume.here),
             there: Written::new(volume.there),
         });
-        Self { reason, volumes: volumes.collect() }
+        Self { reason, volumes: volumes.collect(), policy }
     }
 }
 

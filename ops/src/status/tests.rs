@@ -260,7 +260,8 @@ fn why_shows_both_sides_of_a_split_brain() {
     status.connections[0].state = ConnectionState::StandAlone;
     let (here, there) = (written(8192, true), written(4 << 20, false));
     let volumes = vec![replication::Divergence { volume: VolumeNumber(0), here, there }];
-    status.connections[0].parting = Some(replication::Parting::Diverged(volumes));
+    status.connections[0].parting =
+        Some(replication::Parting::Diverged { volumes, policy: "after-sb-0pri = \"disconnect\"".to_owned() });
     let resource = Resource::new(&status, Vec::new(), &names());
     let text = causes(std::slice::from_ref(&resource));
     for part in [
@@ -268,6 +269,7 @@ fn why_shows_both_sides_of_a_split_brain() {
         "generation that both had: 00000000000000B2",
         "written here: at most 8KiB since then, generation 00000000000000A1, is Primary",
         "written on bravo: at most 4MiB since then",
+        "no policy decided: after-sb-0pri = \"disconnect\"",
         "evenkeel connect db --discard-my-data",
     ] {
         assert!(text.contains(part), "{part}\n{text}");

@@ -32,7 +32,9 @@ pub(super) fn parting(resource: &Resource, peer: &Connection) -> Vec<String> {
     if parting.reason == Reason::SplitBrain && parting.volumes.is_empty() {
         return vec![format!("{} found it; `evenkeel why {}` there says more", peer.name, resource.name)];
     }
-    let mut facts = Vec::new();
+    let undecided = |policy: &String| format!("no policy decided: {policy}");
+    let mut facts: Vec<_> =
+        Some(&parting.policy).filter(|policy| !policy.is_empty()).map(undecided).into_iter().collect();
     for volume in &parting.volumes {
         let number = volume.volume;
         facts.push(format!("volume {number}, generation that both had: {}", since(&volume.here)));

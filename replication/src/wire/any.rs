@@ -6,8 +6,8 @@ use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::{CloseReason, Frame};
 use crate::{
-    AckMode, DiskState, Farewell, Generation, Lineage, NodeId, NodeSet, NodeState, Packet, Role, Sequence,
-    VolumeState,
+    AckMode, AfterSplitBrain, DiskState, Farewell, Generation, Lineage, NodeId, NodeSet, NodeState, Packet,
+    Role, Sequence, VolumeState,
 };
 
 fn bytes(len: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Bytes> {
@@ -58,13 +58,31 @@ fn volume_state() -> impl Strategy<Value = VolumeState> {
 
 fn state() -> impl Strategy<Value = Packet> {
     let primary = prop::option::of((0..32_u8).prop_map(NodeId));
-    (select(Role::ALL), primary, any::<(u64, u32, bool)>(), mode(), vec(volume_state(), 0..5)).prop_map(
-        |(role, primary, (sequence, connected, discard_my_data), protocol, volumes)| {
-            let (sequence, connected) = (Sequence(sequence), NodeSet(connected));
-            let state = NodeState { role, primary, sequence, connected, discard_my_data, protocol, volumes };
-            Packet::State(Box::new(state))
-        },
-    )
+    let policies = select(AfterSplitBrain::all().collect::<Vec<_>>());
+    (select(Role::ALL), primary, any::<(u64, u32, bool)>(), policies, mode(), vec(volume_state(), 0..5))
+        .prop_map(
+            |(
+                role,
+                primary,
+                (sequence, connected, discard_my_data),
+                after_split_brain,
+                protocol,
+                volumes,
+            )| {
+                let (sequence, connected) = (Sequence(sequence), NodeSet(connected));
+                let state = NodeState {
+                    role,
+                    primary,
+                    sequence,
+                    connected,
+                    discard_my_data,
+                    after_split_brain,
+                    protocol,
+                    volumes,
+                };
+                Packet::State(Box::new(state))
+            },
+        )
 }
 
 fn mode() -> impl Strategy<Value = AckMode> {

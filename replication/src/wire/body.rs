@@ -5,6 +5,7 @@
 //! | role | 1 | place in [`Role::ALL`] | number | 2 | |
 //! | primary | 1 | node, 255 for none | size | 8 | in bytes |
 //! | protocol | 1 | 1, 2, 3 for A, B, C | disk | 1 | place in [`DiskState::ALL`] |
+//! | policies | 1 | place among all combinations of `after-sb-*pri` | | | |
 //! | flags | 1 | 01 discards its data | flags | 1 | 01 fresh, 02 crashed, 04 was Primary, 08 lags, 10 consistent, 20 paused |
 //! | sequence | 8 | | dirty blocks | 8 | |
 //! | connected | 4 | one bit per node | current, base | 8, 8 | generations |
@@ -21,7 +22,8 @@ use nom::{
 
 use super::{DecodeError, header::Header};
 use crate::{
-    AckMode, DiskState, Generation, Lineage, NodeId, NodeSet, NodeState, Packet, Role, Sequence, VolumeState,
+    AckMode, AfterSplitBrain, DiskState, Generation, Lineage, NodeId, NodeSet, NodeState, Packet, Role,
+    Sequence, VolumeState,
 };
 
 pub(super) fn state(state: &NodeState) -> Payload {
@@ -29,6 +31,8 @@ pub(super) fn state(state: &NodeState) -> Payload {
     body.put_u8(place(Role::ALL, &state.role));
     body.put_u8(state.primary.map_or(NO_NODE, |node| node.0));
     body.put_u8(place(&MODES, &state.protocol) + 1);
+    let policies = AfterSplitBrain::all().position(|policies| policies == state.after_split_brain);
+    body.put_u8(place_of(policies.expect("it is one of all")));
     body.put_u8(if state.discard_my_data { FLAG_DISCARDS } else { 0 });
     body.put_u64(state.sequence.0);
     body.put_u32(state.connected.0);
@@ -67,10 +71,11 @@ pub(super) fn read_state(header: &Header, body: &[u8]) -> Result<NodeState, Deco
 }
 
 fn node_state(input: &[u8]) -> IResult<&[u8], NodeState> {
-    let (rest, (role, primary, protocol, flags, sequence, connected, volumes)) = (
+    let (rest, (role, primary, protocol, after_split_brain, flags, sequence, connected, volumes)) = (
         map_opt(be_u8, |code| Role::ALL.get(usize::from(code)).copied()),
         verify(be_u8, |&node| node < 32 || node == NO_NODE),
         map_opt(be_u8, |code| MODES.get(usize::from(code).checked_sub(1)?).copied()),
+        map_opt(be_u8, |code| AfterSplitBrain::all().nth(usize::from(code))),
         be_u8,
         be_u64,
         be_u32,
@@ -83,6 +88,7 @@ fn node_state(input: &[u8]) -> IResult<&[u8], NodeState> {
         sequence: Sequence(sequence),
         connected: NodeSet(connected),
         discard_my_data: flags & FLAG_DISCARDS != 0,
+        after_split_brain,
         protocol,
         volumes,
     };
@@ -192,6 +198,6 @@ const FLAG_WAS_PRIMARY: u8 = 0x04;
 const FLAG_LAGS: u8 = 0x08;
 const FLAG_CONSISTENT: u8 = 0x10;
 const FLAG_PAUSED: u8 = 0x20;
-const STATE_LEN: usize = 18;
+const STATE_LEN: usize = 19;
 const VOLUME_LEN: usize = 37;
 const RUN_LEN: usize = 17;

@@ -5,9 +5,9 @@ use std::{collections::VecDeque, time::Duration};
 use block::{Command, CommandId, Extent, Status, VolumeNumber};
 use bytes::Bytes;
 use replication::{
-    AckMode, DiskAnswer, DiskOp, DiskRequest, Effect, Event, Found, Input, Instant, LinkId, NodeId,
-    OperatorRequest, PeerConfig, Quorum, ReadBalancing, Refusal, Resource, ResourceConfig, Role, Verb,
-    VolumeConfig,
+    AckMode, AfterSplitBrain, DiskAnswer, DiskOp, DiskRequest, Effect, Event, Found, Input, Instant, LinkId,
+    NodeId, OperatorRequest, PeerConfig, Quorum, ReadBalancing, Refusal, Resource, ResourceConfig, Role,
+    Verb, VolumeConfig,
 };
 
 /// The one volume.
@@ -195,7 +195,12 @@ fn id(node: usize) -> NodeId {
 
 fn config(nodes: usize, node: usize, quorum: Quorum) -> ResourceConfig {
     let everyone = (0..nodes).map(id);
-    let peer = |node: NodeId| PeerConfig { node, name: format!("node-{}", node.0), protocol: AckMode::C };
+    let peer = |node: NodeId| PeerConfig {
+        node,
+        name: format!("node-{}", node.0),
+        protocol: AckMode::C,
+        after_split_brain: AfterSplitBrain::default(),
+    };
     ResourceConfig {
         name: "db".to_owned(),
         cluster: 7,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use block::VolumeNumber;
 use replication::{
-    AckMode, NodeId, NodeSet, PeerConfig, Quorum, ReadBalancing, ResourceConfig, VolumeConfig,
+    AckMode, AfterSplitBrain, NodeId, NodeSet, PeerConfig, Quorum, ReadBalancing, ResourceConfig,
+    VolumeConfig, WithOnePrimary, WithTwoPrimaries, WithoutPrimary,
 };
 
 use crate::random::Random;
@@ -90,6 +91,8 @@ pub struct Scenario {
     pub power_cuts: bool,
     /// Whether a disk fails.
     pub disk_errors: bool,
+    /// What two nodes do by themselves about a split brain.
+    pub after_split_brain: AfterSplitBrain,
     /// Whether the cluster loses all power at the end.
     pub blackout: bool,
     /// How many initiators.
@@ -108,7 +111,13 @@ impl Scenario {
             }
             Class::SplitBrain => {
                 let kind = Kind::Apart;
-                Self { class, kind, power_cuts: false, disk_errors: false, clients: 2, ..strict }
+                let after_split_brain = AfterSplitBrain {
+                    without_primary: WithoutPrimary::ALL[random.index(5)],
+                    with_one_primary: WithOnePrimary::ALL[random.index(4)],
+                    with_two_primaries: WithTwoPrimaries::ALL[random.index(2)],
+                };
+                let quiet = Self { power_cuts: false, disk_errors: false, clients: 2, ..strict };
+                Self { class, kind, after_split_brain, ..quiet }
             }
             Class::Disks => {
                 let volumes = random.index(2) + 1;
@@ -152,6 +161,7 @@ impl Scenario {
             },
             power_cuts: kind == Kind::Three && mode == AckMode::C && random.chance(50),
             disk_errors: random.chance(30),
+            after_split_brain: AfterSplitBrain::default(),
             blackout: random.chance(30),
             clients: random.index(3) + 2,
         }
@@ -195,7 +205,12 @@ impl Scenario {
             cluster: 7,
             node: id(node),
             peers: peers
-                .map(|peer| PeerConfig { node: id(peer), name: format!("node{peer}"), protocol: self.mode })
+                .map(|peer| PeerConfig {
+                    node: id(peer),
+                    name: format!("node{peer}"),
+                    protocol: self.mode,
+                    after_split_brain: self.after_split_brain,
+                })
                 .collect(),
             volumes: (0..u16::try_from(self.volumes).unwrap_or_default())
                 .map(|number| VolumeConfig {

@@ -1,6 +1,10 @@
 //! Split brain: both nodes are promoted while they are apart (P8).
 
-use replication::{ConnectionState, Resource, Role, Verb};
+use std::cmp::Ordering;
+
+use replication::{
+    AfterSplitBrain, ConnectionState, Resource, Role, Verb, WithOnePrimary, WithTwoPrimaries, WithoutPrimary,
+};
 
 use crate::{
     history::{Access, Operation},
@@ -23,8 +27,12 @@ impl World {
         self.play(work);
         for _ in 0..=self.random.index(2) {
             self.part_and_write(first)?;
-            self.meet_and_refuse()?;
-            self.resolve()?;
+            if let Some(loser) = self.wanted_loser() {
+                self.settle_by_policy(loser)?;
+            } else {
+                self.meet_and_refuse()?;
+                self.resolve()?;
+            }
         }
         self.sound()
     }
@@ -50,7 +58,8 @@ impl World {
             if self.role(node) == Some(Role::Primary) {
                 return Ok(());
             }
-            self.ask(node, Verb::Primary { force: false });
+            // Alone after a crash, a Secondary does not know whether its data is the newest: the operator does.
+            self.ask(node, Verb::Primary { force: true });
             self.play(20_000);
             self.sound()?;
         }
@@ -80,7 +89,9 @@ impl World {
         self.judge()?;
         self.turns += 1;
         self.faults += 1;
-        if self.random.chance(50) {
+        // A node that comes back from a crash knows nothing of a disconnect, and a policy would decide at once.
+        let by_hand = self.scenario.after_split_brain == AfterSplitBrain::default();
+        if !by_hand || self.random.chance(50) {
             self.block(0, 1);
             self.block(1, 0);
         } else {
@@ -89,6 +100,7 @@ impl World {
         }
         self.play(100_000);
         self.other_history = Some(self.history.clone());
+        self.promotions = [0; 2];
         self.make_primary(1 - first)?;
         self.make_primary(first)?;
         self.go_on();
@@ -122,7 +134,93 @@ impl World {
                 self.make_primary(node)?;
             }
         }
+        self.step_down_sometimes();
         self.sound()
+    }
+
+    /// When they meet again, none, one or both of them are Primary.
+    fn step_down_sometimes(&mut self) {
+        for node in [0, 1] {
+            if self.random.chance(50) {
+                self.ask(node, Verb::Secondary { force: true });
+            }
+        }
+    }
+
+    /// Whose data the policies give up, from what is seen from outside; `None` where nobody's.
+    fn wanted_loser(&self) -> Option<usize> {
+        let policies = self.scenario.after_split_brain;
+        let mut written = [0; 2];
+        for node in [0, 1] {
+            let status = self.nodes[node].core.as_ref().map(Resource::status);
+            let devices = status.into_iter().flat_map(|status| status.connections[0].peer_devices.clone());
+            written[node] = devices.map(|device| device.out_of_sync).sum();
+        }
+        let least = match written[0].cmp(&written[1]) {
+            Ordering::Less => Some(0),
+            // Of two equal ones, the node with the higher id gives up.
+            Ordering::Equal | Ordering::Greater => Some(1),
+        };
+        // Promoted as often since they were together, nobody can tell.
+        let younger = match self.promotions[0].cmp(&self.promotions[1]) {
+            Ordering::Less => Some(1),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(0),
+        };
+        let without = match policies.without_primary {
+            WithoutPrimary::Disconnect => None,
+            WithoutPrimary::DiscardZeroChanges if written.iter().all(|&written| written > 0) => None,
+            WithoutPrimary::DiscardZeroChanges | WithoutPrimary::DiscardLeastChanges => least,
+            WithoutPrimary::DiscardYoungerPrimary => younger,
+            WithoutPrimary::DiscardOlderPrimary => younger.map(|younger| 1 - younger),
+        };
+        let primaries: Vec<usize> =
+            [0, 1].into_iter().filter(|&node| self.role(node) == Some(Role::Primary)).collect();
+        match primaries[..] {
+            [] => without,
+            [primary] => match policies.with_one_primary {
+                WithOnePrimary::Disconnect => None,
+                WithOnePrimary::Consensus => without.filter(|&loser| loser != primary),
+                WithOnePrimary::DiscardSecondary => Some(1 - primary),
+                WithOnePrimary::CallPriLost => without,
+            },
+            _ => without.filter(|_| policies.with_two_primaries == WithTwoPrimaries::CallPriLost),
+        }
+    }
+
+    /// They see each other again, and a policy decides: the loser becomes what the other one is, which loses nothing.
+    fn settle_by_policy(&mut self, loser: usize) -> Result<(), Broken> {
+        let winner = 1 - loser;
+        let (wanted, role) = (self.image(winner), self.role(winner));
+        if wanted == self.image(loser) {
+            return Err(Broken::new(Promise::P8, "nothing was written apart"));
+        }
+        let other = self.other_history.take();
+        if let (1, Some(other)) = (winner, other) {
+            self.history = other;
+        }
+        self.turns += 1;
+        self.blocked.clear();
+        self.connect_both([false, false]);
+        self.settle_whole("after a policy gave one side up")?;
+        if self.role(winner) != role || self.role(loser) != Some(Role::Secondary) {
+            let what = format!("the policy gave up node {loser}: {:#?}", self.statuses());
+            return Err(Broken::new(Promise::P8, what));
+        }
+        let taken = self.image(loser);
+        if self.image(winner) != wanted || taken != wanted {
+            return Err(Broken::new(Promise::P8, format!("node {loser} is not what node {winner} was")));
+        }
+        self.judge_survivor(&wanted)?;
+        self.make_primary(winner)?;
+        self.clients[loser].node = winner;
+        self.go_on();
+        self.play(30_000);
+        self.pause()?;
+        self.clients[loser].node = loser;
+        self.go_on();
+        self.play(30_000);
+        Ok(())
     }
 
     /// They see each other again: both say so, and nobody changes anything.
@@ -132,7 +230,9 @@ impl World {
             return Err(Broken::new(Promise::P8, "nothing was written apart"));
         }
         self.blocked.clear();
-        for round in 0..3 {
+        // A node that dies is no Primary any more: then another policy is asked.
+        let rounds = if self.scenario.after_split_brain == AfterSplitBrain::default() { 3 } else { 2 };
+        for round in 0..rounds {
             match round {
                 0 => self.connect_both([false, false]),
                 // Without a decision, or with two, nothing is decided.

@@ -38,6 +38,8 @@ pub struct World {
     pub(crate) values: u64,
     pub(crate) commands: u64,
     pub(crate) history: History,
+    /// How often each of two nodes was promoted since they were apart.
+    pub(crate) promotions: [u64; 2],
     /// What happens at the second of two nodes that are apart.
     pub(crate) other_history: Option<History>,
     pub(crate) flushes: u64,
@@ -110,6 +112,7 @@ impl World {
             impaired: None,
             giving_up: None,
             broken: None,
+            promotions: [0; 2],
             other_history: None,
             flushes: 0,
             turns: 0,
@@ -284,6 +287,7 @@ impl World {
                 let promoted = event == replication::Event::Role(Role::Primary);
                 if promoted {
                     self.promoted(node);
+                    self.promotions.get_mut(node).into_iter().for_each(|count| *count += 1);
                 }
                 let likely = if promoted { 15 } else { 3 };
                 if (good || promoted) && self.may_go_dark() && self.random.chance(likely) {

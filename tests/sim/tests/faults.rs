@@ -22,7 +22,7 @@ fn expected(fault: Fault) -> (Class, &'static [Promise]) {
         // What was hot is copied again, so the source has to be lost as well.
         Fault::FlushOneVolume | Fault::UnflushedResync => (Class::Volumes, &[P2]),
         Fault::IgnoreQuorum | Fault::LateAcknowledgement => (Class::Base, &[P9]),
-        Fault::MergeSplitBrain | Fault::DiscardOther => (Class::SplitBrain, &[P8]),
+        Fault::MergeSplitBrain | Fault::DiscardOther | Fault::KeepLoser => (Class::SplitBrain, &[P8]),
         Fault::ReadOnce => (Class::Disks, &[P12]),
         Fault::TornCompare => (Class::Volumes, &[P3]),
         Fault::ReadFromTarget | Fault::UnorderedRead => (Class::Base, &[P3]),

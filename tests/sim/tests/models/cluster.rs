@@ -10,9 +10,9 @@ use std::{
 use block::{Command, CommandId, Extent, Status, VolumeNumber};
 use bytes::Bytes;
 use replication::{
-    AckMode, ConnectionState, DiskAnswer, DiskOp, DiskRequest, DiskState, Effect, Found, Input, Instant,
-    LinkId, NodeId, NodeSet, OperatorRequest, Packet, PeerConfig, Quorum, ReadBalancing, ReplicationState,
-    Resource, ResourceConfig, Role, Verb, VolumeConfig, metadata_len,
+    AckMode, AfterSplitBrain, ConnectionState, DiskAnswer, DiskOp, DiskRequest, DiskState, Effect, Found,
+    Input, Instant, LinkId, NodeId, NodeSet, OperatorRequest, Packet, PeerConfig, Quorum, ReadBalancing,
+    ReplicationState, Resource, ResourceConfig, Role, Verb, VolumeConfig, metadata_len,
 };
 
 /// What a model is about: who there is, and how often anything may happen.
@@ -500,8 +500,12 @@ impl Link {
 
 impl Node {
     fn new(setting: &Setting, node: usize) -> Self {
-        let peer =
-            |node: usize| PeerConfig { node: id(node), name: format!("node-{node}"), protocol: AckMode::C };
+        let peer = |node: usize| PeerConfig {
+            node: id(node),
+            name: format!("node-{node}"),
+            protocol: AckMode::C,
+            after_split_brain: AfterSplitBrain::default(),
+        };
         let config = ResourceConfig {
             name: "db".to_owned(),
             cluster: 7,
