@@ -46,6 +46,7 @@ impl Resource {
             applying: VecDeque::new(),
             flushes: VecDeque::new(),
             sync_waits: Vec::new(),
+            sync_sent: VecDeque::new(),
             reads: Vec::new(),
             sent_bytes: 0,
             received_bytes: 0,

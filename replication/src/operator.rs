@@ -289,7 +289,7 @@ impl Resource {
             protocol: peer.mode,
             congested: false,
             ap_in_flight: self.changes.iter().map(|(_, change)| unwritten(change)).sum(),
-            rs_in_flight: 0,
+            rs_in_flight: (0..self.volumes.len()).map(|volume| self.sync_in_flight(at, volume)).sum(),
             peer_devices: (0..self.volumes.len()).map(|volume| self.peer_device(at, volume)).collect(),
             parting: peer.parting.clone().filter(|_| peer.link.is_none() && !peer.wanted),
         }

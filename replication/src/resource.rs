@@ -210,6 +210,8 @@ pub(crate) struct Link {
     pub(crate) flushes: VecDeque<Sequence>,
     /// Requests of the peer, as SyncTarget, that wait for changes of the Primary.
     pub(crate) sync_waits: Vec<(usize, Extent, Sequence)>,
+    /// What the peer, as SyncTarget, was sent or is about to be sent, and has not said to be on its disk.
+    pub(crate) sync_sent: VecDeque<(usize, Extent)>,
     pub(crate) reads: Vec<ReadKey>,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,

@@ -8,7 +8,7 @@ use block::{Extent, Payload};
 
 use crate::{
     DiskAnswer, DiskError, DiskRequest, DiskState, Instant, LinkId, NodeSet, NodeState, Packet, Plan,
-    Resource, Role, Scope, Sequence,
+    ReplicationState, Resource, Role, Scope, Sequence,
     bitmap::BLOCK,
     job::Kind,
     range_lock::Access,
@@ -208,7 +208,15 @@ impl Resource {
             let volume = self.number(volume);
             return self.send(peer, Packet::SyncFailed { volume, extent });
         }
-        let Some(link) = self.peers[peer].link.as_ref().map(|link| link.id) else { return };
+        let most = WINDOW * self.volumes.len();
+        let Some(link) = self.peers[peer].link.as_mut() else { return };
+        // A run that became dirty again meanwhile is asked for once more, and not said to be done before.
+        link.sync_sent.retain(|(of, sent)| *of != volume || !sent.overlaps(extent));
+        link.sync_sent.push_back((volume, extent));
+        while link.sync_sent.len() > most {
+            link.sync_sent.pop_front();
+        }
+        let link = link.id;
         let request = Some(DiskRequest::Read { extent });
         self.start_job(
             volume,
@@ -380,6 +388,21 @@ impl Resource {
         full && self.primary().is_some()
     }
 
+    /// Bytes of a resync with a peer that were asked for, and are not said to be on the SyncTarget's disk.
+    pub(crate) fn sync_in_flight(&self, peer: usize, volume: usize) -> u64 {
+        match self.replication_state(peer, volume) {
+            ReplicationState::SyncTarget => {
+                let runs = self.volumes[volume].resync.iter().flat_map(|resync| &resync.runs);
+                runs.filter(|run| run.asked).map(|run| run.extent.len).sum()
+            }
+            ReplicationState::SyncSource => {
+                let sent = self.peers[peer].link.iter().flat_map(|link| &link.sync_sent);
+                sent.filter(|(of, _)| *of == volume).map(|(_, extent)| extent.len).sum()
+            }
+            _ => 0,
+        }
+    }
+
     /// Whether two peers that are both good have the same: those who lost each other may differ by what was under way.
     fn are_in_step(&self, one: usize, other: usize, volume: usize) -> bool {
         let [Some(here), Some(there)] = [one, other].map(|peer| self.peers[peer].up()) else { return false };
@@ -392,6 +415,9 @@ impl Resource {
     /// The SyncTarget has a run on its disk.
     pub(crate) fn sync_done(&mut self, peer: usize, volume: usize, extent: Extent) {
         let node = self.peers[peer].node;
+        if let Some(link) = self.peers[peer].link.as_mut() {
+            link.sync_sent.retain(|sent| *sent != (volume, extent));
+        }
         if self.volumes[volume].holds(extent)
             && let Some(bitmap) = self.volumes[volume].bitmap(node)
         {

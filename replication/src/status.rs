@@ -71,7 +71,7 @@ pub struct ConnectionStatus {
     pub congested: bool,
     /// Bytes of application writes sent and not acknowledged.
     pub ap_in_flight: u64,
-    /// Bytes of resync sent and not acknowledged.
+    /// Bytes of resync that the SyncTarget asked for and that are not said to be on its disk.
     pub rs_in_flight: u64,
     /// Its replicas.
     pub peer_devices: Vec<PeerDeviceStatus>,

@@ -155,6 +155,37 @@ fn created_replicas_are_declared_equal() {
     }
 }
 
+/// `rs-in-flight`: while a resync is under way both ends show what of it is, never more than the window; then nothing is left,
+/// under writes too.
+#[test]
+fn a_resync_in_flight_is_shown() {
+    for seed in 1..20 {
+        let mut cluster = pair(seed);
+        cluster.apart = true;
+        cluster.break_links();
+        for block in 0..60 {
+            cluster.write(0, block * 4096, 4096, 9);
+        }
+        cluster.settle();
+        cluster.apart = false;
+        let in_flight = |cluster: &Cluster, node: usize| cluster.status(node).connections[0].rs_in_flight;
+        let mut most = [0; 2];
+        for turn in 0..2_000 {
+            cluster.turn();
+            if turn % 50 == 0 {
+                cluster.write(0, turn % 60 * 4096, 4096, 10);
+            }
+            for (node, most) in most.iter_mut().enumerate() {
+                *most = in_flight(&cluster, node).max(*most);
+            }
+        }
+        assert!(most.iter().all(|&most| most > 0 && most <= SIZE), "seed {seed}: {most:?}");
+        cluster.settle();
+        assert_eq!([in_flight(&cluster, 0), in_flight(&cluster, 1)], [0, 0], "seed {seed}");
+        assert!(is_whole(&cluster), "seed {seed}");
+    }
+}
+
 /// P1: replicas whose operators give them up for each other at the same time are not both lost.
 #[test]
 fn two_replicas_are_not_given_up_for_each_other() {
