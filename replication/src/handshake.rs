@@ -484,9 +484,10 @@ impl Volume {
         }
     }
 
-    /// Whether a replica is not in the generation that this diskless node knows of.
+    /// Whether a replica is not in the generation that this node knows of, which has no replica of use itself.
     fn lags_behind_known(&self, theirs: &VolumeState) -> bool {
-        self.disk.is_none()
+        let has_none = self.disk.is_none() || self.state < DiskState::Consistent;
+        has_none
             && theirs.disk > DiskState::Outdated
             && self.known.0 > DAY_ZERO.0
             && theirs.lineage.current != self.known
