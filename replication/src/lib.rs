@@ -19,6 +19,7 @@ mod generation;
 mod handshake;
 mod in_step;
 mod input;
+mod inspect;
 mod invalidate;
 mod job;
 mod meta;
@@ -47,6 +48,7 @@ pub use config::{Found, NodeSet, PeerConfig, Quorum, ReadBalancing, ResourceConf
 pub use effect::{DiskRequest, Effect, Event, Refusal};
 pub use generation::{Plan, Scope};
 pub use input::{DiskAnswer, DiskError, DiskOp, Input, LinkId, OperatorRequest, Verb};
+pub use inspect::{Activity, Inspection, Superblocks, inspect};
 pub use meta::{MetadataError, metadata_len};
 pub use packet::{AckMode, Farewell, Generation, Lineage, NodeState, Packet, Sequence, VolumeState};
 pub use resource::{Resource, SetupError};

@@ -266,7 +266,8 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
 
 const MAGIC: &[u8; 8] = b"evenkeel";
 const VERSION: u16 = 1;
-const LEN: usize = 4096;
+/// The length of one copy of the superblock, in bytes.
+pub(crate) const LEN: usize = 4096;
 const CHECKSUM_AT: usize = LEN - 4;
 const BITMAPS_AT: u64 = 256 * 4096;
 const BODY_LEN_MAX: usize = 8 + 2 + 2 + 4 + 6 * 8 + 8 + 32 * 8 + 4 + 1 + Lineage::HISTORY_MAX * 8 + 8;

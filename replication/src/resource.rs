@@ -561,7 +561,8 @@ impl Peer {
     }
 }
 
-fn blank(config: &ResourceConfig, volume: &VolumeConfig) -> Superblock {
+/// The superblock of a replica that was never written.
+pub(crate) fn blank(config: &ResourceConfig, volume: &VolumeConfig) -> Superblock {
     Superblock {
         cluster: config.cluster,
         resource: hash(&config.name),

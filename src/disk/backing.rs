@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use replication::Superblocks;
 use rustix::{
     fs::{AtFlags, FlockOperation, OFlags, StatxFlags},
     io::Errno,
@@ -355,7 +356,12 @@ fn found(data: &File, head: Option<Bytes>, layout: &Layout) -> Found {
             }
     };
     match head {
-        Some(head) => Found::Superblocks(head),
+        Some(head) => match Superblocks::of(&head) {
+            // A file of zeros that starts anew loses nothing.
+            Superblocks::FirstTorn | Superblocks::Damaged if known_zero() => Found::Fresh,
+            Superblocks::FirstTorn => Found::Data,
+            Superblocks::Whole | Superblocks::Damaged => Found::Superblocks(head),
+        },
         None if known_zero() => Found::Fresh,
         None => Found::Data,
     }

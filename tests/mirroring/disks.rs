@@ -1,6 +1,6 @@
 //! A disk that cannot be used: the volume is served without it, everything else goes on, and what is not ours stays.
 
-use std::{fs, fs::File, os::unix::fs::FileExt, path::Path, process::Command};
+use std::{fs, fs::File, os::unix::fs::FileExt, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use harness::{
@@ -8,7 +8,7 @@ use harness::{
     raw::{Login, Session, Task, cdb},
 };
 
-use crate::cluster::{ALPHA, SIZE_BYTES, flush, session, start};
+use crate::cluster::{ALPHA, BRAVO, SIZE_BYTES, flush, identical, session, start};
 
 /// P12 at the start of a node: whatever is wrong with its one disk, the node starts, says what it is, serves the volume
 /// from the peer that is up to date, and its other resources too. Foreign bytes are not touched.
@@ -41,6 +41,34 @@ fn a_disk_that_cannot_be_used_keeps_nothing_else_back() -> Result<()> {
         fs::copy(&kept, &image)?;
         part(cluster.start_node(ALPHA))?;
         part(cluster.evenkeel(ALPHA, &["wait", "db", "up-to-date", "--timeout", "60s"]).map(drop))?;
+    }
+    Ok(())
+}
+
+/// P10: a node that was killed inside the very first write of its superblock starts, and gets what the others have.
+#[test]
+fn a_torn_first_superblock_keeps_no_node_down() -> Result<()> {
+    let (mut cluster, _dir) = start("C")?;
+    let mut session = session(&cluster, BRAVO)?;
+    let written = session.run(&Task::write(cdb::ten(cdb::WRITE_10, 8, 1), [7; 512]))?;
+    ensure!(written.status == 0, "{written:?}");
+    flush(&mut session)?;
+    let image = cluster.image(ALPHA);
+    for torn in [512, 2048, 4095] {
+        cluster.kill_node(ALPHA)?;
+        // As the node made it: a hole, the label, and a part of the first write.
+        let (len, was) = (fs::metadata(&image)?.len(), File::open(&image)?);
+        let [mut label, mut superblock] = [[0; 4096]; 2];
+        was.read_exact_at(&mut label, SIZE_BYTES)?;
+        was.read_exact_at(&mut superblock, SIZE_BYTES + 2 * 4096)?;
+        fs::remove_file(&image)?;
+        let new = File::create_new(&image)?;
+        new.set_len(len)?;
+        new.write_all_at(&label, SIZE_BYTES)?;
+        new.write_all_at(&superblock[..torn], SIZE_BYTES + 2 * 4096)?;
+        cluster.start_node(ALPHA)?;
+        cluster.evenkeel(ALPHA, &["wait", "db", "up-to-date", "--timeout", "60s"])?;
+        identical(&cluster, Duration::from_secs(10))?;
     }
     Ok(())
 }

@@ -1,6 +1,10 @@
 //! Opening, creating and refusing backings.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+};
 
 use replication::{DiskOp, DiskRequest};
 
@@ -46,12 +50,12 @@ fn a_restart_finds_what_was_left() {
         store.disk.close().await;
         let (store, found) = Store::open(&config);
         assert_eq!(found, Found::Data);
-        store.done(DiskRequest::WriteMetadata { offset: 4096, data: vec![7; 8192].into() }).await;
+        store.done(DiskRequest::WriteMetadata { offset: 0, data: vec![7; 12_288].into() }).await;
         store.disk.close().await;
         let (backing, found) = Backing::open(&config).unwrap();
         let Found::Superblocks(head) = found else { panic!("superblocks were written") };
         assert_eq!(head.len() as u64, HEAD_LEN);
-        assert!(head[..4096] == [0; 4096] && head[4096..12_288] == [7; 8192]);
+        assert!(head[..12_288] == [7; 12_288] && head[12_288..].iter().all(|byte| *byte == 0));
         let mut part = [0; 100];
         backing.read_metadata(12_288 - 50, &mut part).unwrap();
         assert!(part[..50] == [7; 50] && part[50..] == [0; 50]);
@@ -134,6 +138,30 @@ fn a_crash_in_the_creation_leaves_something_to_start_from() {
     });
 }
 
+/// P10: killed inside the very first write of a superblock, a node finds its disk as it was before: fresh, or data of
+/// which nothing is known. Where the second copy was written too, that is damage, and only a file of zeros starts anew.
+#[test]
+fn a_torn_first_superblock_is_survived() {
+    let place = super::in_memory();
+    for copy in [0, 1] {
+        for sectors in 1..=u8::MAX {
+            let config = place.config(&format!("torn-{copy}-{sectors}"));
+            drop(Backing::open(&config).unwrap());
+            let file = fs::OpenOptions::new().write(true).open(&config.path).unwrap();
+            let area = SIZE + 4096;
+            for sector in (0..8).filter(|sector| sectors & (1 << sector) != 0) {
+                file.write_all_at(&[0x5a; 512], area + copy * 4096 + sector * 512).unwrap();
+            }
+            assert_eq!(Backing::open(&config).unwrap().1, Found::Fresh, "{copy} {sectors:#010b}");
+            file.write_all_at(&[1; 512], SIZE - 512).unwrap();
+            assert_eq!(Backing::open(&config).unwrap().1, Found::Data, "{copy} {sectors:#010b}");
+            file.write_all_at(&[0x5a; 512], area + (1 - copy) * 4096).unwrap();
+            assert!(matches!(Backing::open(&config).unwrap().1, Found::Superblocks(_)));
+            fs::remove_file(&config.path).unwrap();
+        }
+    }
+}
+
 fn external(config: &DiskConfig) -> DiskConfig {
     let metadata = Metadata::External(config.path.with_extension("md"));
     DiskConfig { metadata, ..config.clone() }
@@ -154,7 +182,7 @@ fn external_metadata_and_data_belong_together() {
         let (store, found) = Store::open(&config);
         assert_eq!(found, Found::Data);
         assert!(store.read(0, SIZE).await == content);
-        store.done(DiskRequest::WriteMetadata { offset: 0, data: vec![9; 4096].into() }).await;
+        store.done(DiskRequest::WriteMetadata { offset: 0, data: vec![9; 8192].into() }).await;
         store.done(write(0, &content[..512])).await;
         store.disk.close().await;
         assert!(fs::read(&config.path).unwrap() == content);
@@ -182,7 +210,7 @@ fn what_does_not_fit_is_refused() {
             assert!(matches!(Backing::open(&config), Err(OpenError::Length { .. })), "{wrong}");
         }
         file.set_len(len).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&file, b"!", SIZE + 20).unwrap();
+        file.write_all_at(b"!", SIZE + 20).unwrap();
         let error = Backing::open(&config).unwrap_err().to_string();
         assert!(error.contains("a damaged label"), "{error}");
         let odd = DiskConfig { size: SIZE + 100, ..place.config("odd") };

@@ -108,13 +108,12 @@ impl World {
 impl Node {
     /// The node as it would start now; `None` where it has nothing to say.
     fn as_its_disks_say(&self) -> Option<Resource> {
-        if self.disks.is_empty() || self.disks.iter().any(|disk| disk.fresh) {
+        let found: Vec<_> =
+            (0..).zip(&self.disks).map(|(volume, disk)| (VolumeNumber(volume), disk.found())).collect();
+        if found.is_empty() || !found.iter().all(|(_, found)| matches!(found, Found::Metadata(_))) {
             return None;
         }
-        let found = (0..)
-            .zip(&self.disks)
-            .map(|(volume, disk)| (VolumeNumber(volume), Found::Metadata(disk.metadata())));
-        Resource::new(self.config.clone(), found.collect(), 1, Instant(Duration::ZERO), &mut Vec::new()).ok()
+        Resource::new(self.config.clone(), found, 1, Instant(Duration::ZERO), &mut Vec::new()).ok()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A disk with a volatile cache: what was not flushed survives a power cut by the toss of a coin, sector by sector.
 
 use bytes::Bytes;
-use replication::{DiskAnswer, DiskError, DiskRequest};
+use replication::{DiskAnswer, DiskError, DiskRequest, Found, Superblocks};
 
 use block::{Extent, Payload, Run};
 
@@ -10,9 +10,6 @@ use crate::random::Random;
 /// The unit of a write that is never torn, in bytes.
 pub(crate) const SECTOR: u64 = 512;
 
-/// Superblocks and activity log, in bytes.
-const HEAD_LEN: u64 = 1 << 20;
-
 /// One replica's disk: each sector holds one number.
 #[derive(Clone, Debug)]
 pub struct Disk {
@@ -20,10 +17,6 @@ pub struct Disk {
     stable: Vec<Sector>,
     metadata: Vec<u8>,
     writes: u64,
-    /// Whether the disk was formatted for the first time.
-    pub fresh: bool,
-    /// Whether it had data of unknown origin before.
-    pub adopted: bool,
     /// What it answers instead of working; a full disk still reads.
     pub broken: Option<DiskError>,
     /// Whether it answers nothing, and what it then keeps back.
@@ -66,8 +59,6 @@ impl Disk {
             stable: vec![Sector::default(); sectors],
             metadata: vec![0; metadata],
             writes: 0,
-            fresh: true,
-            adopted: false,
             broken: None,
             frozen: false,
             kept: Vec::new(),
@@ -76,7 +67,6 @@ impl Disk {
 
     /// Puts a number of its own into each sector, before there is any metadata.
     pub fn adopt(&mut self, first: u64) {
-        self.adopted = true;
         self.overwrite(first);
     }
 
@@ -90,6 +80,16 @@ impl Disk {
     #[must_use]
     pub fn metadata(&self) -> Bytes {
         Bytes::copy_from_slice(&self.metadata)
+    }
+
+    /// What a shell makes of it when its node starts.
+    #[must_use]
+    pub fn found(&self) -> Found {
+        match Superblocks::of(&self.metadata) {
+            Superblocks::FirstTorn if self.writes == 0 => Found::Fresh,
+            Superblocks::FirstTorn => Found::Adopted,
+            Superblocks::Whole | Superblocks::Damaged => Found::Metadata(self.metadata()),
+        }
     }
 
     /// What each sector holds.
@@ -149,8 +149,6 @@ impl Disk {
                 let zeros = vec![0; sectors(extent).len()];
                 self.tear(extent, &zeros, random);
             }
-            // Of the very first one the shell decides whether the disk counts as written.
-            DiskRequest::WriteMetadata { .. } if self.fresh => {}
             DiskRequest::WriteMetadata { offset, data } => {
                 for (index, part) in (0..).zip(data.chunks(512)) {
                     if random.chance(50) {
@@ -197,8 +195,6 @@ impl Disk {
     fn write_metadata(&mut self, offset: u64, data: &[u8]) {
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
         self.metadata[at..at + data.len()].copy_from_slice(data);
-        // A shell looks at what precedes the bitmaps.
-        self.fresh &= offset >= HEAD_LEN;
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use block::VolumeNumber;
 use replication::{
-    DiskAnswer, DiskError, DiskOp, DiskState, Found, Input, NodeId, Resource, ResourceConfig, metadata_len,
+    DiskAnswer, DiskError, DiskOp, DiskState, Input, NodeId, Resource, ResourceConfig, metadata_len,
 };
 
 use crate::{
@@ -89,14 +89,7 @@ impl World {
         let target = &mut self.nodes[node];
         target.incarnation += 1;
         target.stopping = false;
-        let found = (0..).zip(&target.disks).map(|(volume, disk)| {
-            let found = match (disk.fresh, disk.adopted) {
-                (true, false) => Found::Fresh,
-                (true, true) => Found::Adopted,
-                (false, _) => Found::Metadata(disk.metadata()),
-            };
-            (VolumeNumber(volume), found)
-        });
+        let found = (0..).zip(&target.disks).map(|(volume, disk)| (VolumeNumber(volume), disk.found()));
         let mut effects = Vec::new();
         let config = target.config.clone();
         match Resource::new(config, found.collect(), entropy, now, &mut effects) {
