@@ -394,16 +394,56 @@ pub enum WaitFor {
 pub enum MetadataVerb {
     /// Make an existing file or device the disk of a volume: its first bytes become the volume's data.
     ///
-    /// The metadata goes behind the data, or where the configuration says; metadata that is there already is wiped.
+    /// The metadata goes behind the data, or where the configuration says; metadata of this volume that is there already
+    /// is wiped. What is not this volume's is refused: other bytes, a filesystem that reaches there, other metadata.
     /// The replica is Inconsistent until it has met its peers, or `evenkeel primary --force` says that its data is the
     /// good one.
     #[command(after_help = METADATA_CREATE_EXAMPLES)]
     Create(MetadataCreate),
+    /// Show what the metadata says: generations, flags, activity log, and how much may differ from each peer.
+    #[command(after_help = METADATA_SHOW_EXAMPLES)]
+    Show(MetadataShow),
+    /// Take the metadata away: the file or device is no disk of the volume any more, and keeps its data.
+    #[command(after_help = METADATA_WIPE_EXAMPLES)]
+    Wipe(MetadataWipe),
 }
 
 /// `evenkeel metadata create`
 #[derive(Clone, Debug, Args)]
 pub struct MetadataCreate {
+    /// Which disk.
+    #[command(flatten)]
+    pub place: MetadataPlace,
+    /// Overwrite what is not this volume's.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `evenkeel metadata show`
+#[derive(Clone, Debug, Args)]
+pub struct MetadataShow {
+    /// Which disk.
+    #[command(flatten)]
+    pub place: MetadataPlace,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `evenkeel metadata wipe`
+#[derive(Clone, Debug, Args)]
+pub struct MetadataWipe {
+    /// Which disk.
+    #[command(flatten)]
+    pub place: MetadataPlace,
+    /// Even if it is another volume's, or damaged.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// The disk that a stopped node has for a volume.
+#[derive(Clone, Debug, Args)]
+pub struct MetadataPlace {
     /// The volume, e.g. db/0.
     #[arg(value_name = "RESOURCE/VOLUME", value_parser = volume_name)]
     pub volume: VolumeName,
@@ -572,6 +612,13 @@ const METADATA_CREATE_EXAMPLES: &str = "Examples:
   evenkeel metadata create db/0 --config /etc/evenkeel.toml
   evenkeel metadata create db/0 --config demo.toml --node bravo";
 
+const METADATA_SHOW_EXAMPLES: &str = "Examples:
+  evenkeel metadata show db/0 --config /etc/evenkeel.toml
+  evenkeel metadata show db/0 --config demo.toml --node bravo --json | jq .superblock.generation";
+
+const METADATA_WIPE_EXAMPLES: &str = "Examples:
+  evenkeel metadata wipe db/0 --config /etc/evenkeel.toml";
+
 const COMPLETIONS_EXAMPLES: &str = "Examples:
   evenkeel completions bash > /etc/bash_completion.d/evenkeel
   evenkeel completions zsh > ~/.zfunc/_evenkeel";
@@ -624,7 +671,9 @@ mod tests {
             "evenkeel new-generation db/0 --clear-bitmap",
             "evenkeel wait db connected",
             "evenkeel wait db up-to-date --timeout 30s",
-            "evenkeel metadata create db/0 --config a.toml --node alpha",
+            "evenkeel metadata create db/0 --config a.toml --node alpha --force",
+            "evenkeel metadata show db/0 --config a.toml --json",
+            "evenkeel metadata wipe db/0 --config a.toml --force",
             "evenkeel completions bash",
             "evenkeel man /tmp/man",
         ] {

@@ -8,6 +8,7 @@ mod watch;
 use std::process::ExitCode;
 
 use ops::cli::{MetadataVerb, Verb};
+use replication::MetadataError;
 use thiserror::Error;
 
 use crate::{client::ClientError, configuration::ConfigurationError, disk::OpenError};
@@ -43,6 +44,17 @@ pub enum CommandError {
         /// The file.
         file: String,
     },
+    /// What is on a disk is not the metadata of this volume.
+    #[error(
+        "the metadata on {disk} is of no use for this volume: {error}; `metadata create --force` makes new metadata, \
+         `metadata wipe --force` takes it away"
+    )]
+    Metadata {
+        /// The disk.
+        disk: String,
+        /// What is wrong.
+        error: MetadataError,
+    },
     /// A disk is not ours, or in use.
     #[error(transparent)]
     Disk(#[from] OpenError),
@@ -54,7 +66,7 @@ impl CommandError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Configuration { .. } | Self::Load(_) | Self::Missing { .. } => ExitCode::from(2),
-            Self::Client(_) | Self::Io { .. } | Self::Disk(_) => ExitCode::FAILURE,
+            Self::Client(_) | Self::Io { .. } | Self::Metadata { .. } | Self::Disk(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -67,6 +79,8 @@ pub async fn run(verb: &Verb) -> Result<(), CommandError> {
     match verb {
         Verb::Check(check) => local::check(check),
         Verb::Metadata(MetadataVerb::Create(create)) => metadata::create(create),
+        Verb::Metadata(MetadataVerb::Show(show)) => metadata::show(show),
+        Verb::Metadata(MetadataVerb::Wipe(wipe)) => metadata::wipe(wipe),
         Verb::Completions(completions) => local::completions(completions),
         Verb::Man(man) => local::man(man),
         Verb::Status(status) if status.watch => watch::status(status).await,

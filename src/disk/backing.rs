@@ -108,10 +108,27 @@ impl Backing {
     /// data, and new, empty metadata is written. Blocks.
     ///
     /// # Errors
-    /// When it does not exist, is in use, or has bytes that are neither the volume's data nor our metadata where the
-    /// metadata has to be.
-    pub fn create_metadata(config: &DiskConfig) -> Result<(), OpenError> {
-        creation::adopt(config, &layout_of(config)?)
+    /// When it does not exist, is in use, or, without `force`, has bytes that are neither the volume's data nor our
+    /// metadata where the metadata has to be.
+    pub fn create_metadata(config: &DiskConfig, force: bool) -> Result<(), OpenError> {
+        creation::adopt(config, &layout_of(config)?, force)
+    }
+
+    /// As [`Self::open`], and creates nothing.
+    ///
+    /// # Errors
+    /// As there, and when it does not exist.
+    pub fn open_existing(config: &DiskConfig) -> Result<(Self, Found), OpenError> {
+        config.path.metadata().map_err(|source| OpenError::io(&config.path, "look at", source))?;
+        Self::open(config)
+    }
+
+    /// Takes the metadata away: a file ends after its data again, a file of its own goes. The data stays. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be written. It can be tried again.
+    pub fn wipe_metadata(self) -> Result<(), OpenError> {
+        creation::wipe(&self.config, &self.layout, &self.files)
     }
 
     /// Reads a part of the metadata area. Blocks.

@@ -18,9 +18,10 @@ use rustix::{
 
 use super::{
     DiskConfig, Metadata,
-    backing::{check_label, check_len, is_device, lock, open_existing},
+    backing::{Files, check_label, check_len, is_device, lock, open_existing},
     error::OpenError,
-    layout::{Label, Layout},
+    layout::{HEAD_LEN, LABEL_LEN, Label, Layout},
+    signature,
     steps::Zeroing,
 };
 
@@ -60,16 +61,20 @@ pub(super) fn create(path: &Path, len: u64, label: Option<(u64, Label)>) -> Resu
 }
 
 /// Makes what exists ours, at an operator's word: its first bytes become the volume's data. A new file behind them,
-/// or in the external place, takes the metadata; metadata that is there already is wiped.
-pub(super) fn adopt(config: &DiskConfig, layout: &Layout) -> Result<(), OpenError> {
+/// or in the external place, takes the metadata; metadata that is there already is wiped, and with `force` whatever
+/// else is there.
+pub(super) fn adopt(config: &DiskConfig, layout: &Layout, force: bool) -> Result<(), OpenError> {
     let (data, len) = open_existing(&config.path)?;
     let Metadata::External(path) = &config.metadata else {
-        let ours = check_label(&data, &config.path, len, layout).is_ok();
+        let free = force || check_label(&data, &config.path, len, layout).is_ok();
         if is_device(&data, &config.path)? {
             check_len(&config.path, &data, len, layout.metadata_file_len())?;
+            if !free {
+                check_free(&data, &config.path, layout)?;
+            }
         } else {
             // Bytes behind the data that are not ours would be lost.
-            if !ours {
+            if !free || len < layout.data_len {
                 check_len(&config.path, &data, len, layout.data_len)?;
             }
             let cut = data.set_len(layout.data_len).and_then(|()| data.set_len(layout.metadata_file_len()));
@@ -82,25 +87,79 @@ pub(super) fn adopt(config: &DiskConfig, layout: &Layout) -> Result<(), OpenErro
         return create(path, layout.metadata_file_len(), Some((0, Label::of(layout)))).map(drop);
     }
     let (metadata, len) = open_existing(path)?;
-    if !is_device(&metadata, path)? {
-        check_label(&metadata, path, len, layout)?;
+    if !force && check_label(&metadata, path, len, layout).is_err() {
+        check_free(&metadata, path, layout)?;
     }
-    check_len(path, &metadata, len, layout.metadata_file_len())?;
+    if is_device(&metadata, path)? {
+        check_len(path, &metadata, len, layout.metadata_file_len())?;
+    } else {
+        let cut = metadata.set_len(0).and_then(|()| metadata.set_len(layout.metadata_file_len()));
+        cut.map_err(|source| OpenError::io(path, "set the length of", source))?;
+    }
     write_metadata(&metadata, path, layout)
+}
+
+/// Takes the metadata away. The label goes after what it stands for, so that a crash leaves something to wipe again.
+pub(super) fn wipe(config: &DiskConfig, layout: &Layout, files: &Files) -> Result<(), OpenError> {
+    let (file, path) = match (&files.metadata, &config.metadata) {
+        (Some(metadata), Metadata::External(path)) => (&metadata.locked, path),
+        _ => (&files.data.locked, &config.path),
+    };
+    let io = |doing| move |source| OpenError::io(path, doing, source);
+    zero(file, layout.area_at, layout.area_len)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| zero(file, layout.label_at, LABEL_LEN as u64))
+        .and_then(|()| file.sync_all())
+        .map_err(io("write"))?;
+    if is_device(file, path)? {
+        return Ok(());
+    }
+    if files.metadata.is_some() {
+        std::fs::remove_file(path).map_err(io("remove"))?;
+        return sync_directory(path).map_err(io("make stable the directory of"));
+    }
+    file.set_len(layout.data_len).and_then(|()| file.sync_all()).map_err(io("set the length of"))
+}
+
+/// Fails where there are bytes in the place of the metadata, or a filesystem that reaches there: what was written
+/// behind the superblocks is not looked at, it would be gigabytes.
+fn check_free(file: &File, path: &Path, layout: &Layout) -> Result<(), OpenError> {
+    let occupied = |what: String| OpenError::Occupied { path: path.to_owned(), at: layout.label_at, what };
+    let read = |at: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        let read = file.read_at(&mut bytes, at).map_err(|source| OpenError::io(path, "read", source))?;
+        bytes.truncate(read);
+        Ok(bytes)
+    };
+    let head = read(0, signature::LOOKED_AT)?;
+    let known = signature::signature(&head);
+    if let Some(len) = signature::filesystem_len(&head)
+        && len > layout.label_at
+    {
+        return Err(occupied(format!("{} of {len} bytes", known.unwrap_or("a filesystem"))));
+    }
+    let place = read(layout.label_at, LABEL_LEN + usize::try_from(HEAD_LEN).expect("1 MiB fits"))?;
+    if place.iter().any(|byte| *byte != 0) {
+        let what = known.filter(|_| layout.label_at == 0).unwrap_or("something else");
+        return Err(occupied(what.to_owned()));
+    }
+    Ok(())
 }
 
 /// Makes the metadata area zeros, and then writes the label.
 fn write_metadata(file: &File, path: &Path, layout: &Layout) -> Result<(), OpenError> {
-    let how = Zeroing::Range.flags();
-    let zeroed = match rustix::fs::fallocate(file, how, layout.area_at, layout.area_len) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, layout.area_at, layout.area_len),
-        done => done.map_err(io::Error::from),
-    };
-    zeroed
+    zero(file, layout.area_at, layout.area_len)
         .and_then(|()| file.sync_all())
         .and_then(|()| file.write_all_at(&Label::of(layout).encode(), layout.label_at))
         .and_then(|()| file.sync_all())
         .map_err(|source| OpenError::io(path, "write", source))
+}
+
+fn zero(file: &File, from: u64, len: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, Zeroing::Range.flags(), from, len) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, from, len),
+        done => done.map_err(io::Error::from),
+    }
 }
 
 fn write_zeros(file: &File, from: u64, len: u64) -> io::Result<()> {

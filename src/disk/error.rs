@@ -54,6 +54,19 @@ pub enum OpenError {
         /// What is there.
         what: LabelError,
     },
+    /// Where metadata is to be made, there is something that is not ours.
+    #[error(
+        "{} is not written: at byte {at}, where the metadata goes, there is {what}; `metadata create --force` overwrites it",
+        path.display()
+    )]
+    Occupied {
+        /// Which.
+        path: PathBuf,
+        /// Where, in bytes.
+        at: u64,
+        /// What is there.
+        what: String,
+    },
     /// It ends before the place of our label.
     #[error(
         "{} is not written: it has {len} bytes and carries no Evenkeel label; data and metadata need {needed}. If its \

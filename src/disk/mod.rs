@@ -27,6 +27,7 @@ mod in_flight;
 mod layout;
 mod operation;
 mod ring;
+mod signature;
 mod steps;
 #[cfg(test)]
 mod tests;

@@ -117,7 +117,7 @@ fn block_devices_serve_like_files() {
             ring.block_on(async {
                 if number == 0 {
                     assert!(matches!(Backing::open(&config), Err(OpenError::Foreign { .. })));
-                    Backing::create_metadata(&config).unwrap();
+                    Backing::create_metadata(&config, false).unwrap();
                 }
                 let (store, found) = Store::open(&config);
                 assert_eq!(found, Found::Data);
@@ -157,7 +157,7 @@ fn a_mounted_device_is_in_use() {
     let Some(mount) = with_root(Mount::ext4(16 << 20)) else { return };
     let device = mount.device.as_ref().map(|device| device.device.clone()).unwrap();
     assert!(matches!(Backing::open(&on(device.clone())), Err(OpenError::Busy { .. })));
-    assert!(matches!(Backing::create_metadata(&on(device)), Err(OpenError::Busy { .. })));
+    assert!(matches!(Backing::create_metadata(&on(device), false), Err(OpenError::Busy { .. })));
 }
 
 /// A full disk is told as such; what was written before stays readable, and space that is given back is used again.

@@ -93,7 +93,7 @@ fn foreign_content_is_not_written() {
             assert!(matches!(error, OpenError::Foreign { .. } | OpenError::NoRoom { .. }), "{len}: {error}");
             assert!(error.to_string().contains("metadata create"), "{error}");
             assert!(fs::read(&config.path).unwrap() == content, "{len}");
-            let adopted = Backing::create_metadata(&config);
+            let adopted = Backing::create_metadata(&config, false);
             assert_eq!(adopted.is_ok(), len == size, "{len}: {adopted:?}");
             if len == size {
                 let (store, found) = Store::open(&config);
@@ -162,6 +162,42 @@ fn a_torn_first_superblock_is_survived() {
     }
 }
 
+/// What is not ours is not overwritten where the metadata goes, unless the operator forces it; wiped, a file is what it
+/// was before, and can be made ours again.
+#[test]
+fn metadata_is_made_and_wiped() {
+    let place = super::in_memory();
+    let (inside, outside) = (place.config("a"), external(&place.config("b")));
+    let Metadata::External(metadata) = &outside.metadata else { unreachable!("made so") };
+    let content = pattern(usize::try_from(SIZE).unwrap());
+    let mut filesystem = vec![0; 2 << 20];
+    filesystem[..4].copy_from_slice(b"XFSB");
+    fs::write(&inside.path, [&content[..], b"more"].concat()).unwrap();
+    fs::write(&outside.path, &content).unwrap();
+    fs::write(metadata, &filesystem).unwrap();
+    assert!(matches!(Backing::create_metadata(&inside, false), Err(OpenError::Length { .. })));
+    let refused = Backing::create_metadata(&outside, false).unwrap_err().to_string();
+    assert!(refused.contains("an XFS filesystem") && refused.contains("--force"), "{refused}");
+    assert!(fs::read(metadata).unwrap() == filesystem);
+    for config in [&inside, &outside] {
+        for force in [true, false] {
+            Backing::create_metadata(config, force).unwrap();
+            let (backing, found) = Backing::open_existing(config).unwrap();
+            assert_eq!(found, Found::Data);
+            backing.wipe_metadata().unwrap();
+            assert!(fs::read(&config.path).unwrap() == content);
+            assert!(Backing::open_existing(config).is_err());
+        }
+    }
+    assert!(!metadata.exists());
+    // An empty file is free.
+    fs::write(metadata, b"").unwrap();
+    Backing::create_metadata(&outside, false).unwrap();
+    let absent = place.config("absent");
+    assert!(matches!(Backing::open_existing(&absent), Err(OpenError::Io { .. })));
+    assert!(!absent.path.exists());
+}
+
 fn external(config: &DiskConfig) -> DiskConfig {
     let metadata = Metadata::External(config.path.with_extension("md"));
     DiskConfig { metadata, ..config.clone() }
@@ -178,7 +214,7 @@ fn external_metadata_and_data_belong_together() {
         fs::write(&config.path, &content).unwrap();
         assert!(matches!(Backing::open(&config), Err(OpenError::MetadataMissing { .. })));
         assert!(!metadata.exists());
-        Backing::create_metadata(&config).unwrap();
+        Backing::create_metadata(&config, false).unwrap();
         let (store, found) = Store::open(&config);
         assert_eq!(found, Found::Data);
         assert!(store.read(0, SIZE).await == content);
