@@ -220,10 +220,18 @@ impl Resource {
                 let in_generation =
                     theirs.disk > DiskState::Outdated || Some(theirs.lineage.current) == current;
                 theirs.consistent && !theirs.crashed && !theirs.fresh && in_generation
-            })
+            }) && !self.is_overtaken_by(peer, volume)
         };
         let mine = (!target.crashed).then_some(self.config.node);
         self.peers.iter().filter(vouches).map(|peer| peer.node).chain(mine).collect()
+    }
+
+    /// Whether a peer that was to copy from here became whole by someone else, who may have more than is here.
+    fn is_overtaken_by(&self, peer: &crate::resource::Peer, volume: usize) -> bool {
+        let target = &self.volumes[volume];
+        let to_copy = peer.pair(volume).is_some_and(|pair| matches!(pair.plan, Plan::SyncSource(_)));
+        let whole = peer.up().is_some_and(|state| state.volumes[volume].disk > DiskState::Outdated);
+        target.state != DiskState::UpToDate && to_copy && whole && target.dirty(peer.node) > 0
     }
 
     /// Whether a good replica, or a diskless Primary, is of the same generation and nothing else differs.

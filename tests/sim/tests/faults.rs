@@ -36,8 +36,8 @@ fn expected(fault: Fault) -> (Class, &'static [Promise]) {
         | Fault::ForgetTail
         | Fault::EvictEarly
         | Fault::ForgetBitmapPage
-        | Fault::LogAfterWrite => (Class::Base, &[P6]),
-        Fault::ForgetThird => (Class::PowerCut, &[P6]),
+        | Fault::LogAfterWrite
+        | Fault::ForgetThird => (Class::Base, &[P6]),
         Fault::ServeUncounted => (Class::Base, &[P3, P5, P6, P7]),
         Fault::ReplayFenced => (Class::Base, &[P14]),
         Fault::SecondPrimary => (Class::Base, &[P1, P3, P5, P14]),
