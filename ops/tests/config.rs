@@ -299,6 +299,12 @@ const ERRORS: &[Mistake] = &[
         "not one of the choices",
         "\"detach\" or \"pass_on\"",
     ),
+    mistake(
+        "al-extents = 1237",
+        "read-balancing = ^\"16K-striping\"",
+        "not one of the choices",
+        "\"least-pending\" or \"32K-striping\" or \"64K-striping\"",
+    ),
     mistake("ping-timeout = \"500ms\"", "sndbuf-size = ^\"1GiB\"", "too many", "\"128MiB\""),
     mistake("protocol = \"C\"", "protocol = ^\"D\"", "not one of the choices", "\"A\" or \"B\" or \"C\""),
     mistake(

@@ -152,11 +152,20 @@ impl Quorum {
 /// Which replica serves a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadBalancing {
-    /// The local one where it is good, else the least busy.
+    /// The local one where it is good, else the peer that is done first.
     #[default]
     PreferLocal,
-    /// The least busy of all good ones.
+    /// The good peer that is done first, else the local one.
+    PreferRemote,
+    /// Each good one in turn.
+    RoundRobin,
+    /// The good one that is done first, by its pending reads and by how long its reads took lately.
     LeastPending,
+    /// Each good one its stripes.
+    Striping {
+        /// The length of a stripe: 2 to the power of this, in bytes; below 64.
+        shift: u8,
+    },
 }
 
 /// What the shell found of the metadata of a local disk.

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use crate::{
     ConnectionState, DiskState, Divergence, Effect, Event, Farewell, LinkId, NodeId, NodeSet, NodeState,
     Packet, Plan, Resource, Role, VolumeState, Written,
+    balance::Latency,
     bitmap::BLOCK,
     generation::{DAY_ZERO, REIGN_SHIFT, Side, decide, yields},
     meta,
@@ -48,6 +49,7 @@ impl Resource {
             sync_waits: Vec::new(),
             sync_sent: VecDeque::new(),
             reads: Vec::new(),
+            latency: Latency::new(self.now),
             sent_bytes: 0,
             received_bytes: 0,
         });

@@ -7,6 +7,7 @@
 
 mod activity_log;
 pub mod authenticate;
+mod balance;
 mod bitmap;
 mod bookkeeping;
 #[cfg(test)]

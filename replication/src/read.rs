@@ -6,7 +6,8 @@
 use block::{Extent, Failure, Run, Status};
 
 use crate::{
-    DiskAnswer, DiskError, DiskRequest, DiskState, LinkId, NodeId, Packet, ReadBalancing, Resource,
+    DiskAnswer, DiskError, DiskRequest, DiskState, LinkId, NodeId, Packet, Resource,
+    balance::Candidate,
     job::Kind,
     range_lock::Access,
     sabotage::{Fault, planted},
@@ -20,25 +21,19 @@ pub(crate) struct ReadKey {
     pub(crate) task: usize,
 }
 
-/// A replica that may serve a read, and how much it has to do already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Candidate {
-    /// The peer; `None` for the local disk.
-    peer: Option<usize>,
-    pending: usize,
-}
-
 impl Resource {
     /// Reads for a command, from the replica that serves it best.
     pub(crate) fn read(&mut self, task: usize, extent: Extent) {
         let volume = self.tasks[task].volume;
-        let Some(chosen) = choose(self.config.read_balancing, self.candidates(task)) else {
-            return self.nobody_reads(task);
-        };
+        let mut balancer = self.volumes[volume].balancer;
+        let chosen = balancer.choose(self.config.read_balancing, extent, self.candidates(task));
+        self.volumes[volume].balancer = balancer;
+        let Some(chosen) = chosen else { return self.nobody_reads(task) };
         self.reads += 1;
         let read = self.reads;
         self.tasks[task].state = State::Reading;
         self.tasks[task].read = read;
+        self.tasks[task].asked = self.now;
         let allocation = matches!(self.tasks[task].command, block::Command::Allocation { .. });
         let Some(peer) = chosen.peer else {
             let request =
@@ -61,23 +56,22 @@ impl Resource {
         self.send(peer, packet);
     }
 
-    fn candidates(&self, task: usize) -> impl Iterator<Item = Candidate> {
+    fn candidates(&self, task: usize) -> impl Iterator<Item = Candidate> + Clone {
         let task = &self.tasks[task];
         let volume = &self.volumes[task.volume];
         let target = planted(Fault::ReadFromTarget) && volume.disk.is_some();
         let local =
             (volume.state == DiskState::UpToDate || target) && !task.failed.contains(self.config.node);
-        let peers = self.peers.iter().enumerate().filter(|(_, peer)| {
+        let peers = self.peers.iter().enumerate().filter_map(|(at, peer)| {
             let state = peer.disk(task.volume);
             let good = state == DiskState::UpToDate
                 || planted(Fault::ReadFromTarget) && state == DiskState::Inconsistent;
-            good && !task.failed.contains(peer.node)
+            let link = peer.link.as_ref().filter(|_| good && !task.failed.contains(peer.node))?;
+            let (pending, latency_ns) = (link.reads.len() as u64, link.latency.expected_ns(self.now));
+            Some(Candidate { peer: Some(at), pending, latency_ns })
         });
-        let pending = |peer: &crate::resource::Peer| peer.link.as_ref().map_or(0, |link| link.reads.len());
-        local
-            .then_some(Candidate { peer: None, pending: volume.local_reads as usize })
-            .into_iter()
-            .chain(peers.map(move |(at, peer)| Candidate { peer: Some(at), pending: pending(peer) }))
+        let (pending, latency_ns) = (volume.local_reads.into(), volume.latency.expected_ns(self.now));
+        local.then_some(Candidate { peer: None, pending, latency_ns }).into_iter().chain(peers)
     }
 
     /// No good replica is left that did not fail.
@@ -101,6 +95,7 @@ impl Resource {
         if !self.awaits_read(task, read) {
             return;
         }
+        self.volumes[volume].latency.add(self.tasks[task].asked, self.now);
         match result {
             Ok(DiskAnswer::Data(data)) => self.read_done(task, data),
             Ok(DiskAnswer::Allocation(runs)) => self.finish(task, Status::Allocation(runs)),
@@ -126,6 +121,9 @@ impl Resource {
         let task = link.reads.swap_remove(at).task;
         if !self.awaits_read(task, read) {
             return;
+        }
+        if let Some(link) = self.peers[peer].link.as_mut() {
+            link.latency.add(self.tasks[task].asked, self.now);
         }
         let wanted = self.tasks[task].command.extent().map_or(0, |extent| extent.len);
         match answer {
@@ -210,38 +208,5 @@ impl Resource {
             Ok(DiskAnswer::Done) | Err(_) => Packet::ReadFailed { read },
         };
         self.send(peer, packet);
-    }
-}
-
-/// The replica that serves a read: the local one where that is preferred and possible, else the least busy; among
-/// equals the first.
-fn choose(balancing: ReadBalancing, mut candidates: impl Iterator<Item = Candidate>) -> Option<Candidate> {
-    match balancing {
-        ReadBalancing::PreferLocal => {
-            candidates.min_by_key(|candidate| (candidate.peer.is_some(), candidate.pending))
-        }
-        ReadBalancing::LeastPending => candidates.by_ref().min_by_key(|candidate| candidate.pending),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn chosen(balancing: ReadBalancing, candidates: &[(Option<usize>, usize)]) -> Option<Candidate> {
-        let candidates = candidates.iter().map(|&(peer, pending)| Candidate { peer, pending });
-        choose(balancing, candidates)
-    }
-
-    /// Read balancing counts the local disk and every good peer; without a good one nobody is asked.
-    #[test]
-    fn the_policy_does_what_its_name_says() {
-        let three = [(None, 5), (Some(0), 2), (Some(1), 1)];
-        let candidate = |peer, pending| Some(Candidate { peer, pending });
-        assert_eq!(chosen(ReadBalancing::PreferLocal, &three), candidate(None, 5));
-        assert_eq!(chosen(ReadBalancing::LeastPending, &three), candidate(Some(1), 1));
-        assert_eq!(chosen(ReadBalancing::PreferLocal, &three[1..]), candidate(Some(1), 1));
-        assert_eq!(chosen(ReadBalancing::LeastPending, &[(None, 1), (Some(0), 1)]), candidate(None, 1));
-        assert_eq!(chosen(ReadBalancing::LeastPending, &[]), None);
     }
 }

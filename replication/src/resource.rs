@@ -13,6 +13,7 @@ use crate::{
     AckMode, ConnectionState, DiskError, DiskState, Effect, Event, Found, Generation, Input, Instant, LinkId,
     NodeId, NodeSet, NodeState, OperatorRequest, PeerConfig, Plan, ResourceConfig, Role, Sequence,
     VolumeConfig,
+    balance::{Balancer, Latency},
     bitmap::Bitmap,
     bookkeeping::Books,
     errand::Errand,
@@ -164,6 +165,9 @@ pub(crate) struct Volume {
     pub(crate) written_bytes: u64,
     pub(crate) books: Books,
     pub(crate) local_reads: u32,
+    /// What local reads took lately.
+    pub(crate) latency: Latency,
+    pub(crate) balancer: Balancer,
 }
 
 /// Another node.
@@ -213,6 +217,8 @@ pub(crate) struct Link {
     /// What the peer, as SyncTarget, was sent or is about to be sent, and has not said to be on its disk.
     pub(crate) sync_sent: VecDeque<(usize, Extent)>,
     pub(crate) reads: Vec<ReadKey>,
+    /// What they took lately.
+    pub(crate) latency: Latency,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
 }
@@ -481,6 +487,8 @@ impl Volume {
             written_bytes: 0,
             books,
             local_reads: 0,
+            latency: Latency::new(Instant::default()),
+            balancer: Balancer::new(),
         };
         if let Some(disk) = &volume.disk {
             volume.left = others.iter().filter(|node| disk.bases[usize::from(node.0 & 31)].0 != 0).collect();

@@ -4,7 +4,7 @@ use block::{Command, CommandId, Extent, Failure, Payload, Status, VolumeNumber};
 use bytes::Bytes;
 
 use crate::{
-    DiskState, Effect, NodeSet, Resource, Role,
+    DiskState, Effect, Instant, NodeSet, Resource, Role,
     job::Activity,
     range_lock::{Access, Ticket},
     resource::Granted,
@@ -23,6 +23,8 @@ pub(crate) struct Task {
     pub(crate) state: State,
     /// The read that it waits for.
     pub(crate) read: u64,
+    /// When that read was asked for.
+    pub(crate) asked: Instant,
     /// The replicas that failed to read for it; this node's own stands for the local disk.
     pub(crate) failed: NodeSet,
     /// What a command that reads before it writes is going to write.
@@ -80,6 +82,7 @@ impl Resource {
             activity: Activity::Cold,
             state: State::Locked,
             read: 0,
+            asked: self.now,
             failed: NodeSet::EMPTY,
             computed: None,
             answered: false,

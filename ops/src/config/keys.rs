@@ -336,9 +336,14 @@ pub(super) const DISK: Section = Section {
         ),
         key(
             "read-balancing",
-            "`\"prefer-local\"` or `\"least-pending\"`",
+            "`\"prefer-local\"`, `\"prefer-remote\"`, `\"round-robin\"`, `\"least-pending\"` or `\"32K-striping\"`, \
+             `\"64K-striping\"` and so on to `\"1M-striping\"`",
             Value("\"prefer-local\""),
-            "Which replica serves a read: the local one where it is good, or the least busy of all good ones.",
+            "Which good replica serves a read, on nodes with a disk and without. `prefer-local`: the local one, where it is \
+             good. `prefer-remote`: a peer's, where one is good. `round-robin`: each in turn. `least-pending`: the one that \
+             is done first, by its pending reads and how long its reads took lately; a stream of reads stays with one \
+             until another takes half as long. `32K-striping` and so on: each its stripes of that length. A read returns \
+             what was acknowledged before, whichever replica serves it.",
         ),
     ],
 };

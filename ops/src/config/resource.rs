@@ -410,8 +410,18 @@ fn plain_path(path: &Path) -> PathBuf {
 
 const PROTOCOLS: [(&str, AckMode); 3] = [("A", AckMode::A), ("B", AckMode::B), ("C", AckMode::C)];
 
-const READ_BALANCING: [(&str, ReadBalancing); 2] =
-    [("prefer-local", ReadBalancing::PreferLocal), ("least-pending", ReadBalancing::LeastPending)];
+const READ_BALANCING: [(&str, ReadBalancing); 10] = [
+    ("prefer-local", ReadBalancing::PreferLocal),
+    ("prefer-remote", ReadBalancing::PreferRemote),
+    ("round-robin", ReadBalancing::RoundRobin),
+    ("least-pending", ReadBalancing::LeastPending),
+    ("32K-striping", ReadBalancing::Striping { shift: 15 }),
+    ("64K-striping", ReadBalancing::Striping { shift: 16 }),
+    ("128K-striping", ReadBalancing::Striping { shift: 17 }),
+    ("256K-striping", ReadBalancing::Striping { shift: 18 }),
+    ("512K-striping", ReadBalancing::Striping { shift: 19 }),
+    ("1M-striping", ReadBalancing::Striping { shift: 20 }),
+];
 
 /// The largest LUN of the form that every initiator knows (SAM-5 4.7.7.1, peripheral device addressing).
 const LUN_MAX: u64 = 255;

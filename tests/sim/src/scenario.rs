@@ -154,10 +154,13 @@ impl Scenario {
             kind,
             mode,
             mode_changes: kind == Kind::Pair && random.chance(50),
-            balancing: if random.chance(50) {
-                ReadBalancing::PreferLocal
-            } else {
-                ReadBalancing::LeastPending
+            balancing: match random.below(100) {
+                0..=29 => ReadBalancing::PreferLocal,
+                30..=49 => ReadBalancing::PreferRemote,
+                50..=69 => ReadBalancing::LeastPending,
+                70..=84 => ReadBalancing::RoundRobin,
+                // The shortest stripe that there is; a volume has five of them.
+                _ => ReadBalancing::Striping { shift: 15 },
             },
             power_cuts: kind == Kind::Three && mode == AckMode::C && random.chance(50),
             disk_errors: random.chance(30),
