@@ -10,6 +10,8 @@
 //! POST /v1/resources/NAME/set         Set             -> Done
 //! POST /v1/resources/NAME/pause-sync         PauseSync         -> Done
 //! POST /v1/resources/NAME/resume-sync        PauseSync         -> Done
+//! POST /v1/resources/NAME/detach             Detach            -> Done
+//! POST /v1/resources/NAME/attach             Attach            -> Done
 //! POST /v1/resources/NAME/invalidate         Invalidate        -> Done
 //! POST /v1/resources/NAME/invalidate-remote  InvalidateRemote  -> Done
 //! POST /v1/resources/NAME/new-generation     NewGeneration     -> Done
@@ -100,6 +102,25 @@ pub struct PauseSync {
     /// With this node; with every peer where absent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peer: Option<String>,
+}
+
+/// Go on without the local disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Detach {
+    /// Of which volume.
+    pub volume: u16,
+    /// Even if it is in use and no other replica is good.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Take the local disk back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Attach {
+    /// Of which volume.
+    pub volume: u16,
 }
 
 /// Give up what is here, and copy everything from a peer.

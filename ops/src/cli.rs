@@ -75,6 +75,16 @@ pub enum Verb {
     PauseSync(PauseSync),
     /// Let the resyncs that pause-sync holds up go on.
     ResumeSync(PauseSync),
+    /// Go on without this node's disk of a volume; peers serve it.
+    ///
+    /// Refused for the last good replica of a volume in use.
+    #[command(after_help = DETACH_EXAMPLES)]
+    Detach(Detach),
+    /// Open this node's disk of a volume again, and copy what it missed.
+    ///
+    /// Refused on the Primary, and while the old disk has not answered everything that it was asked.
+    #[command(after_help = ATTACH_EXAMPLES)]
+    Attach(Attach),
     /// Give up what a volume holds on this node, and copy everything from a peer.
     ///
     /// Refused where no connected peer is UpToDate, and on the Primary.
@@ -289,6 +299,31 @@ pub struct PauseSync {
     /// With this node; with every peer otherwise.
     #[arg(long, value_name = "NODE")]
     pub peer: Option<String>,
+    /// How the node is reached.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// `evenkeel detach`
+#[derive(Clone, Debug, Args)]
+pub struct Detach {
+    /// The volume, e.g. db/0.
+    #[arg(value_name = "RESOURCE/VOLUME", value_parser = volume_name)]
+    pub volume: VolumeName,
+    /// Even if it is in use and no other good replica is connected: commands wait or fail from now on.
+    #[arg(long)]
+    pub force: bool,
+    /// How the node is reached.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// `evenkeel attach`
+#[derive(Clone, Debug, Args)]
+pub struct Attach {
+    /// The volume, e.g. db/0.
+    #[arg(value_name = "RESOURCE/VOLUME", value_parser = volume_name)]
+    pub volume: VolumeName,
     /// How the node is reached.
     #[command(flatten)]
     pub reach: Reach,
@@ -600,6 +635,13 @@ const INVALIDATE_REMOTE_EXAMPLES: &str = "Examples:
 const NEW_GENERATION_EXAMPLES: &str = "Examples:
   evenkeel new-generation db/0 --clear-bitmap   both disks were filled with the same image";
 
+const DETACH_EXAMPLES: &str = "Examples:
+  evenkeel detach db/0
+  evenkeel detach db/0 --force   in use, and there is no other good replica";
+
+const ATTACH_EXAMPLES: &str = "Examples:
+  evenkeel attach db/0";
+
 const SET_EXAMPLES: &str = "Examples:
   evenkeel set db protocol=C
   evenkeel set db --peer charlie protocol=A";
@@ -669,6 +711,8 @@ mod tests {
             "evenkeel invalidate db/0",
             "evenkeel invalidate-remote db/0 --peer bravo --json",
             "evenkeel new-generation db/0 --clear-bitmap",
+            "evenkeel detach db/0 --force",
+            "evenkeel attach db/0",
             "evenkeel wait db connected",
             "evenkeel wait db up-to-date --timeout 30s",
             "evenkeel metadata create db/0 --config a.toml --node alpha --force",

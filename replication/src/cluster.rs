@@ -143,7 +143,7 @@ impl Cluster {
                 Effect::Reply { request, result } => {
                     self.nodes[node].answers.insert(request.0, result);
                 }
-                Effect::Event(_) | Effect::WakeAt(_) | Effect::Stopped => {}
+                Effect::Event(_) | Effect::WakeAt(_) | Effect::Open { .. } | Effect::Stopped => {}
             }
         }
     }

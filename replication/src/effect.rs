@@ -65,6 +65,12 @@ pub enum Effect {
     Event(Event),
     /// Send [`crate::Input::Tick`] at this moment; replaces an earlier wish.
     WakeAt(Instant),
+    /// Open the local disk of a volume again, after what was open of it was closed, and answer with
+    /// [`crate::Input::Opened`]. Nothing that was asked of the old one is without its answer.
+    Open {
+        /// The volume.
+        volume: VolumeNumber,
+    },
     /// Everything in flight at [`crate::Input::Stop`] is finished.
     Stopped,
 }

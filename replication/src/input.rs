@@ -3,7 +3,7 @@
 use block::{Command, CommandId, Payload, Run, VolumeNumber};
 use thiserror::Error;
 
-use crate::{AckMode, NodeId, Packet};
+use crate::{AckMode, Found, NodeId, Packet};
 
 /// Names one operation on a local disk from [`crate::Effect::Disk`] to [`Input::Disk`], within one resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +86,13 @@ pub enum Input {
         /// What is asked.
         verb: Verb,
     },
+    /// What [`crate::Effect::Open`] found; [`Found::Unusable`] where the disk could not be opened.
+    Opened {
+        /// The volume.
+        volume: VolumeNumber,
+        /// What is on its disk.
+        found: Found,
+    },
     /// The moment that [`crate::Effect::WakeAt`] asked for has come.
     Tick,
     /// The node stops: finish what is in flight, take no more.
@@ -132,6 +139,18 @@ pub enum Verb {
         peer: Option<NodeId>,
         /// Whether they are held up.
         paused: bool,
+    },
+    /// Go on without the local disk of a volume.
+    Detach {
+        /// The volume.
+        volume: VolumeNumber,
+        /// Even if it is in use and no other replica is good.
+        force: bool,
+    },
+    /// Take the local disk of a volume back. Answered once it was opened.
+    Attach {
+        /// The volume.
+        volume: VolumeNumber,
     },
     /// Give up what is here, and copy everything from a peer.
     Invalidate {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod activity_log;
+mod attach;
 pub mod authenticate;
 mod balance;
 mod bitmap;

@@ -48,6 +48,8 @@ impl Resource {
                 let result = self.pause_sync(volume, peer, paused);
                 self.reply(request, result);
             }
+            Verb::Detach { volume, force } => self.detach_as_asked(request, volume, force),
+            Verb::Attach { volume } => self.attach(request, volume),
             Verb::Invalidate { volume } => self.invalidate(request, volume),
             Verb::InvalidateRemote { volume, peer } => self.invalidate_remote(request, volume, peer),
             Verb::NewGeneration { volume, clear_bitmap: true } => self.declare_equal(request, volume),

@@ -127,6 +127,8 @@ pub(crate) struct Volume {
     pub(crate) state: DiskState,
     /// What is wrong with the local disk, in words for an operator.
     pub(crate) trouble: Option<String>,
+    /// Who waits for the local disk to be opened again.
+    pub(crate) opening: Option<OperatorRequest>,
     /// When the local disk was last found not to answer, while it is waited for.
     pub(crate) slow: Option<Instant>,
     /// The last error that the local disk answered with.
@@ -333,6 +335,7 @@ impl Resource {
             Input::Sent { peer, link, packets } => self.handed(peer, link, packets),
             Input::PeerLost { peer, link } => self.link_gone(peer, link),
             Input::Operator { request, verb } => self.operator(request, &verb),
+            Input::Opened { volume, found } => self.opened(volume, &found),
             Input::Tick => {
                 self.wake = None;
                 self.changed = true;
@@ -429,7 +432,7 @@ impl Resource {
 }
 
 impl Volume {
-    fn new(
+    pub(crate) fn new(
         config: &ResourceConfig,
         volume: &VolumeConfig,
         found: Option<&Found>,
@@ -462,6 +465,7 @@ impl Volume {
             config: volume.clone(),
             state: DiskState::Diskless,
             trouble,
+            opening: None,
             slow: None,
             disk_error: None,
             crashed: disk.as_ref().is_some_and(|disk| disk.flags.in_use),
@@ -590,7 +594,7 @@ pub(crate) fn blank(config: &ResourceConfig, volume: &VolumeConfig) -> Superbloc
 }
 
 /// What tells the activity log that a replica begins from every one before: random, and not zero.
-fn log_identity(entropy: u64, volume: VolumeNumber) -> u64 {
+pub(crate) fn log_identity(entropy: u64, volume: VolumeNumber) -> u64 {
     let mixed = (entropy ^ u64::from(volume.0) << 48).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (mixed ^ (mixed >> 32)) | 1
 }

@@ -12,8 +12,8 @@ use axum::{
 };
 use block::VolumeNumber;
 use ops::admin::{
-    Connect, Demote, Disconnect, Done, EventsQuery, Failure, Invalidate, InvalidateRemote, JSON_LINES,
-    NewGeneration, PauseSync, Promote, ROOT, Set, StatusQuery, TEXT_LINES,
+    Attach, Connect, Demote, Detach, Disconnect, Done, EventsQuery, Failure, Invalidate, InvalidateRemote,
+    JSON_LINES, NewGeneration, PauseSync, Promote, ROOT, Set, StatusQuery, TEXT_LINES,
 };
 use replication::{NodeId, Refusal, Verb};
 use serde::de::DeserializeOwned;
@@ -38,6 +38,8 @@ pub(super) fn router(view: Arc<View>, stop: CancellationToken) -> Router {
         .route("/disconnect", post(disconnect))
         .route("/pause-sync", post(pause_sync))
         .route("/resume-sync", post(resume_sync))
+        .route("/detach", post(detach))
+        .route("/attach", post(attach))
         .route("/invalidate", post(invalidate))
         .route("/invalidate-remote", post(invalidate_remote))
         .route("/new-generation", post(new_generation))
@@ -98,6 +100,15 @@ async fn pause_sync(of: State<Context>, resource: Path<String>, Input(ask): Inpu
 
 async fn resume_sync(of: State<Context>, resource: Path<String>, Input(ask): Input<PauseSync>) -> Answer {
     of.hold_up(&resource, &ask, false).await
+}
+
+async fn detach(of: State<Context>, resource: Path<String>, Input(ask): Input<Detach>) -> Answer {
+    let (volume, force) = (VolumeNumber(ask.volume), ask.force);
+    of.operate(&resource, |_| Ok(Verb::Detach { volume, force })).await
+}
+
+async fn attach(of: State<Context>, resource: Path<String>, Input(ask): Input<Attach>) -> Answer {
+    of.operate(&resource, |_| Ok(Verb::Attach { volume: VolumeNumber(ask.volume) })).await
 }
 
 async fn invalidate(of: State<Context>, resource: Path<String>, Input(ask): Input<Invalidate>) -> Answer {

@@ -3,8 +3,8 @@
 use ops::{
     admin::{self, Done},
     cli::{
-        Connect, Demote, Disconnect, Events, Invalidate, InvalidateRemote, NewGeneration, PauseSync, Promote,
-        Reach, Set, Setting, Status, Why,
+        Attach, Connect, Demote, Detach, Disconnect, Events, Invalidate, InvalidateRemote, NewGeneration,
+        PauseSync, Promote, Reach, Set, Setting, Status, Why,
     },
     status::{self, Resource, explain},
 };
@@ -69,6 +69,16 @@ pub(super) async fn pause_sync(ask: &PauseSync, paused: bool) -> Result<(), Comm
     let volume = ask.target.number.map(|number| number.0);
     operate(&ask.reach, &ask.target.resource, verb, &admin::PauseSync { volume, peer: ask.peer.clone() })
         .await
+}
+
+pub(super) async fn detach(ask: &Detach) -> Result<(), CommandError> {
+    let asked = admin::Detach { volume: ask.volume.number.0, force: ask.force };
+    operate(&ask.reach, &ask.volume.resource, "detach", &asked).await
+}
+
+pub(super) async fn attach(ask: &Attach) -> Result<(), CommandError> {
+    let asked = admin::Attach { volume: ask.volume.number.0 };
+    operate(&ask.reach, &ask.volume.resource, "attach", &asked).await
 }
 
 pub(super) async fn invalidate(ask: &Invalidate) -> Result<(), CommandError> {

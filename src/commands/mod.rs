@@ -93,6 +93,8 @@ pub async fn run(verb: &Verb) -> Result<(), CommandError> {
         Verb::Disconnect(disconnect) => ask::disconnect(disconnect).await,
         Verb::PauseSync(pause) => ask::pause_sync(pause, true).await,
         Verb::ResumeSync(resume) => ask::pause_sync(resume, false).await,
+        Verb::Detach(detach) => ask::detach(detach).await,
+        Verb::Attach(attach) => ask::attach(attach).await,
         Verb::Invalidate(invalidate) => ask::invalidate(invalidate).await,
         Verb::InvalidateRemote(invalidate) => ask::invalidate_remote(invalidate).await,
         Verb::NewGeneration(begin) => ask::new_generation(begin).await,

@@ -18,7 +18,7 @@ use crate::{
     daemon::portal_group,
     disk::{self, Backing, DiskConfig, Metadata},
     peer::{self, Setup},
-    volume::{Core, SLOTS_AT, SLOTS_LEN, Start, Stored},
+    volume::{Core, Opened, Opener, SLOTS_AT, SLOTS_LEN, Start, Stored},
 };
 
 /// What all resources of a node share.
@@ -64,6 +64,7 @@ impl Common<'_> {
             core,
             latencies: Arc::new(Latencies::new(&resource.name, self.others().map(|node| node.id))),
             disks: Vec::new(),
+            openers: self.openers(resource, volumes),
             reservations: Vec::new(),
             peers: Vec::new(),
             unserved: Vec::new(),
@@ -85,6 +86,15 @@ impl Common<'_> {
         }
         start.peers = self.peers(resource, &start.latencies)?;
         Ok(start)
+    }
+
+    fn openers(&self, resource: &config::Resource, volumes: &[VolumeConfig]) -> Vec<(VolumeNumber, Opener)> {
+        let opener = |(volume, core): (&config::Volume, &VolumeConfig)| {
+            let (disk, core) = (disk_config(volume, self.node.id)?, core.clone());
+            let open = move || open(&disk, &core).map_err(|error| format!("{error:#}"));
+            Some((volume.number, Opener(Arc::new(open))))
+        };
+        resource.volumes.iter().zip(volumes).filter_map(opener).collect()
     }
 
     fn peers(&self, resource: &config::Resource, latencies: &Arc<Latencies>) -> anyhow::Result<Vec<Setup>> {
@@ -168,13 +178,6 @@ pub fn resolve(address: &config::Address) -> anyhow::Result<SocketAddr> {
             .next()
             .with_context(|| format!("{host} has no address")),
     }
-}
-
-/// A disk that can be used.
-struct Opened {
-    backing: Backing,
-    found: Found,
-    stored: Stored,
 }
 
 /// Makes the core. A disk whose metadata it refuses becomes one that cannot be used.

@@ -1,6 +1,7 @@
 //! A resource on its shard: the handle that front ends submit commands to, and the task behind it.
 
 mod export;
+mod reopen;
 mod reservations;
 mod start;
 mod task;
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use replication::Input;
 
 pub use export::{Control, Export, Report, SessionReport};
+pub use reopen::{Opened, Opener};
 pub use reservations::{Reservations, SLOTS_AT, SLOTS_LEN, Store, Stored};
 pub use start::{Core, Start};
 pub use task::Task;

@@ -41,6 +41,14 @@ impl Reservations {
         Self { waiting: Slab::new(), versions }
     }
 
+    /// A disk was opened again: what is stored next is newer than what is on it.
+    pub fn opened(&mut self, volume: VolumeNumber, stored: &Stored) {
+        match self.versions.iter_mut().find(|(number, _)| *number == volume) {
+            Some((_, version)) => *version = stored.version.max(*version),
+            None => self.versions.push((volume, stored.version)),
+        }
+    }
+
     /// Begins to store a registry. A node without a disk for the volume cannot.
     pub fn store(&mut self, disk: Option<&Disk>, store: Store) {
         let Store { volume, registry, completions, tag } = store;

@@ -11,7 +11,7 @@ use tokio::{
     task::spawn_local,
 };
 
-use super::{Control, Export, Handle, Mailbox, Reservations, Stored, Task, Waiting, task::Parts};
+use super::{Control, Export, Handle, Mailbox, Opener, Reservations, Stored, Task, Waiting, task::Parts};
 use crate::{
     disk::{Backing, Disk},
     peer::{Peer, Setup, listener::Accepted},
@@ -39,6 +39,8 @@ pub struct Start {
     pub latencies: Arc<Latencies>,
     /// The local disks.
     pub disks: Vec<(VolumeNumber, Backing)>,
+    /// How each is opened again.
+    pub openers: Vec<(VolumeNumber, Opener)>,
     /// Why no node serves a volume: its one disk is here, and cannot be used.
     pub unserved: Vec<String>,
     /// The persistent reservations that were found on them.
@@ -77,6 +79,8 @@ impl Start {
             disks: self.disks.into_iter().map(disk).collect(),
             peers: self.peers.into_iter().zip(accepted).map(peer).collect(),
             reservations: Reservations::new(&self.reservations),
+            openers: self.openers.into_iter().collect(),
+            latencies: self.latencies,
             mailbox,
             stores,
             control,

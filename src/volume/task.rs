@@ -5,23 +5,26 @@
 use std::{
     collections::BTreeMap,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use block::VolumeNumber;
 use futures_util::future::join_all;
+use ops::metrics::Latencies;
 use replication::{
-    ConnectionState, DiskError, Effect, Event, Input, Instant as Moment, NodeId, OperatorRequest, Refusal,
-    Resource,
+    ConnectionState, DiskError, Effect, Event, Found, Input, Instant as Moment, NodeId, OperatorRequest,
+    Refusal, Resource,
 };
 use slab::Slab;
 use tokio::{
     sync::{broadcast, mpsc, oneshot},
+    task::{spawn_blocking, spawn_local},
     time::{sleep_until, timeout},
 };
 use tracing::{info, warn};
 
-use super::{Control, Export, Mailbox, Report, Reservations, Store, Waiting};
+use super::{Control, Export, Mailbox, Opened, Opener, Report, Reservations, Store, Waiting};
 use crate::{disk::Disk, local::Queue, peer::Peer};
 
 /// What a resource's task is made of.
@@ -49,6 +52,10 @@ pub struct Parts {
     pub waiting: Rc<Waiting>,
     /// The local disks.
     pub disks: BTreeMap<VolumeNumber, Disk>,
+    /// How each is opened again.
+    pub openers: BTreeMap<VolumeNumber, Opener>,
+    /// Where the times of their operations are recorded.
+    pub latencies: Arc<Latencies>,
     /// The connections to the peers.
     pub peers: BTreeMap<NodeId, Peer>,
     /// What the front ends share.
@@ -62,6 +69,7 @@ pub struct Parts {
 pub struct Task {
     parts: Parts,
     stores: Vec<Store>,
+    opened: Rc<Queue<Reopened>>,
     requests: Slab<oneshot::Sender<Result<(), Refusal>>>,
     wake_at: Option<tokio::time::Instant>,
     stop_replies: Vec<oneshot::Sender<()>>,
@@ -71,10 +79,11 @@ pub struct Task {
 impl Task {
     /// A task that has not begun.
     #[must_use]
-    pub const fn new(parts: Parts) -> Self {
+    pub fn new(parts: Parts) -> Self {
         Self {
             parts,
             stores: Vec::new(),
+            opened: Rc::default(),
             requests: Slab::new(),
             wake_at: None,
             stop_replies: Vec::new(),
@@ -105,6 +114,7 @@ impl Task {
     /// Waits for the next batch.
     async fn gather(&mut self, inputs: &mut Vec<Input>) {
         let wake_at = self.wake_at;
+        let mut opened = Vec::new();
         let tick = async {
             match wake_at {
                 Some(moment) => sleep_until(moment).await,
@@ -119,12 +129,30 @@ impl Task {
                     self.parts.reservations.store(self.parts.disks.get(&store.volume), store);
                 }
             }
+            () = self.opened.take(&mut opened) => {
+                inputs.extend(opened.into_iter().map(|opened| self.take_disk(opened)));
+            }
             Some(control) = self.parts.control.recv() => self.ask(control, inputs),
             () = tick => {
                 self.wake_at = None;
                 inputs.push(Input::Tick);
             }
         }
+    }
+
+    /// A disk that was opened again is used from now on.
+    fn take_disk(&mut self, (volume, opened): Reopened) -> Input {
+        let parts = &mut self.parts;
+        let found = match opened {
+            Ok(Opened { backing, found, stored }) => {
+                parts.reservations.opened(volume, &stored);
+                let disk = Disk::start(backing, Rc::clone(&parts.mailbox), Arc::clone(&parts.latencies));
+                parts.disks.insert(volume, disk);
+                found
+            }
+            Err(reason) => Found::Unusable(reason),
+        };
+        Input::Opened { volume, found }
     }
 
     fn ask(&mut self, control: Control, inputs: &mut Vec<Input>) {
@@ -189,6 +217,11 @@ impl Task {
                     // Nobody may be listening.
                     let _ = parts.events.send((parts.place, event));
                 }
+                Effect::Open { volume } => {
+                    let opener = parts.openers.get(&volume).cloned();
+                    let old = parts.disks.remove(&volume);
+                    spawn_local(reopen(volume, opener, old, Rc::clone(&self.opened)));
+                }
                 Effect::WakeAt(moment) => self.wake_at = Some((parts.started + moment.0).into()),
                 Effect::Stopped => self.stopped = true,
             }
@@ -207,6 +240,26 @@ impl Task {
             let _ = reply.send(());
         }
     }
+}
+
+/// What came of opening a volume's disk again.
+type Reopened = (VolumeNumber, Result<Opened, String>);
+
+/// Opens a disk again, once what was open of it is closed.
+async fn reopen(
+    volume: VolumeNumber,
+    opener: Option<Opener>,
+    old: Option<Disk>,
+    opened: Rc<Queue<Reopened>>,
+) {
+    if let Some(old) = old {
+        old.close().await;
+    }
+    let result = match opener {
+        Some(opener) => spawn_blocking(move || (opener.0)()).await.map_err(|error| error.to_string()),
+        None => Ok(Err("the configuration has no disk for it here".to_owned())),
+    };
+    opened.push((volume, result.and_then(|opened| opened)));
 }
 
 /// Logs a change.

@@ -50,6 +50,13 @@ fn a_hung_disk_is_given_up() -> Result<()> {
     let log = cluster.server(ALPHA).context("alpha runs")?.log();
     ensure!(log.contains("it is given up"), "{log}");
     drop(session);
+    while cluster.status(ALPHA)?[0]["role"] != "Secondary" {
+        ensure!(began.elapsed() < Duration::from_secs(20), "alpha stays Primary");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let refused = cluster.try_evenkeel(ALPHA, &["attach", "db/0"])?;
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(1) && words.contains("has not answered yet"), "{words}");
 
     let alpha = cluster.server(ALPHA).context("alpha runs")?;
     alpha.signal(Signal::TERM)?;

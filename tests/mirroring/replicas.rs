@@ -58,6 +58,50 @@ fn a_replica_is_replaced() -> Result<()> {
     Ok(())
 }
 
+/// A disk is taken from a running node and brought back: what was written meanwhile is copied, and nothing else. The last
+/// good replica of a volume in use stays, as does what a Primary has.
+#[test]
+fn a_disk_is_detached_and_attached() -> Result<()> {
+    let (cluster, _dir) = start("C")?;
+    let mut session = session(&cluster, ALPHA)?;
+    let mut write = |block: u32, byte: u8| -> Result<()> {
+        // The path's state changed, perhaps.
+        session.settle()?;
+        let written = session.run(&Task::write(cdb::ten(cdb::WRITE_10, block, 8), [byte; 4096]))?;
+        ensure!(written.status == 0, "{written:?}");
+        flush(&mut session)
+    };
+    let refused = |verb: &str, reason: &str| -> Result<()> {
+        let refused = cluster.try_evenkeel(ALPHA, &[verb, "db/0"])?;
+        let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+        ensure!(refused.status.code() == Some(1) && words.contains(reason), "{words}");
+        Ok(())
+    };
+    write(0, 7)?;
+    cluster.evenkeel(BRAVO, &["detach", "db/0"])?;
+    let text = cluster.evenkeel(BRAVO, &["status", "db"])?;
+    ensure!(text.contains("disk:Diskless") && text.contains("an operator detached it"), "{text}");
+    refused("detach", "no other node that is connected has a good replica")?;
+    write(64, 8)?;
+    ensure!(image::compare(&cluster.image(ALPHA), &cluster.image(BRAVO), SIZE_BYTES).is_err());
+    cluster.evenkeel(BRAVO, &["attach", "db/0"])?;
+    cluster.wait_up_to_date()?;
+    identical(&cluster, Duration::from_secs(10))?;
+    // Without its own disk, the Primary goes on with bravo's.
+    cluster.evenkeel(ALPHA, &["detach", "db/0"])?;
+    write(128, 9)?;
+    refused("attach", "evenkeel secondary db")?;
+    drop(session);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while cluster.status(ALPHA)?[0]["role"] != "Secondary" {
+        ensure!(Instant::now() < deadline, "alpha stays Primary");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    cluster.evenkeel(ALPHA, &["attach", "db/0"])?;
+    cluster.wait_up_to_date()?;
+    identical(&cluster, Duration::from_secs(10))
+}
+
 /// Waits until bravo's `why` says all of it.
 fn until(cluster: &Cluster, parts: &[&str]) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -183,7 +183,7 @@ impl World {
                 Effect::Reply { request, result } => self.replies.push((request, result)),
                 Effect::Event(event) => self.events.push((node, event)),
                 Effect::Stopped => self.stopped.push(node),
-                Effect::Send { .. } | Effect::Want { .. } | Effect::WakeAt(_) => {}
+                Effect::Send { .. } | Effect::Want { .. } | Effect::WakeAt(_) | Effect::Open { .. } => {}
             }
         }
     }

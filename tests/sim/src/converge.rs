@@ -27,9 +27,10 @@ impl World {
             self.play(50_000);
             self.sound()?;
             for node in 0..self.nodes.len() {
-                if self.is_detached(node) {
+                if self.is_detached(node) && self.random.chance(30) {
                     self.take_down(node, false);
                 }
+                self.attach(node);
                 self.start(node);
             }
             if self.is_whole() {

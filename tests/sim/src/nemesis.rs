@@ -157,6 +157,9 @@ impl Nemesis {
         world.turns += 1;
         let node = world.random.index(world.nodes.len());
         let peer = Some(id(world.random.index(world.nodes.len())));
+        if world.random.chance(15) {
+            return Self::swap_disk(world, node);
+        }
         let free = world.scenario.pinned().is_none();
         let good = world.nodes[node].disks.is_empty() || world.devices(node) == [DiskState::UpToDate];
         let volume =
@@ -191,6 +194,16 @@ impl Nemesis {
         world.paused |= matches!(verb, Verb::PauseSync { paused: true, .. });
         world.ask(node, verb);
         Self::restart_sometimes(world);
+    }
+
+    /// An operator takes a disk away, or brings it back.
+    fn swap_disk(world: &mut World, node: usize) {
+        if world.is_detached(node) {
+            world.attach(node);
+        } else if !world.nodes[node].disks.is_empty() {
+            let volume = VolumeNumber(0);
+            world.ask(node, Verb::Detach { volume, force: false });
+        }
     }
 
     /// A node comes back without what its disk held.
@@ -281,6 +294,18 @@ impl Nemesis {
 }
 
 impl World {
+    /// The disks that a node lost are attached again.
+    pub(crate) fn attach(&mut self, node: usize) {
+        if self.nodes[node].core.is_none() || self.nodes[node].disks.is_empty() {
+            return;
+        }
+        for (volume, state) in (0..).zip(self.devices(node)) {
+            if state == DiskState::Diskless {
+                self.ask(node, Verb::Attach { volume: VolumeNumber(volume) });
+            }
+        }
+    }
+
     /// The disks of a node work again.
     pub(crate) fn mend(&mut self, node: usize) {
         for volume in 0..self.nodes[node].disks.len() {

@@ -104,6 +104,15 @@ impl World {
         self.step(node, Input::Sessions { count });
     }
 
+    /// What a node's shell opened is there.
+    pub(crate) fn opened(&mut self, node: usize, incarnation: u64, volume: VolumeNumber) {
+        let target = &self.nodes[node];
+        if target.incarnation == incarnation && target.core.is_some() {
+            let found = target.disks[usize::from(volume.0)].found();
+            self.step(node, Input::Opened { volume, found });
+        }
+    }
+
     /// A node's process is gone, and perhaps its power.
     pub(crate) fn take_down(&mut self, node: usize, power: bool) {
         let Some(_) = self.nodes[node].core.take() else { return };

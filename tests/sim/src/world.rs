@@ -68,15 +68,45 @@ pub struct World {
 
 #[derive(Debug)]
 pub(crate) enum Event {
-    Disk { node: usize, incarnation: u64, op: u64 },
-    Up { link: u64, end: usize },
-    Lost { link: u64, end: usize },
-    Packet { link: u64, end: usize, packet: Packet },
-    Sent { link: u64, end: usize, packets: u64 },
-    Wake { node: usize, incarnation: u64 },
+    Disk {
+        node: usize,
+        incarnation: u64,
+        op: u64,
+    },
+    Up {
+        link: u64,
+        end: usize,
+    },
+    Lost {
+        link: u64,
+        end: usize,
+    },
+    Packet {
+        link: u64,
+        end: usize,
+        packet: Packet,
+    },
+    Sent {
+        link: u64,
+        end: usize,
+        packets: u64,
+    },
+    Wake {
+        node: usize,
+        incarnation: u64,
+    },
+    /// A disk was opened again.
+    Opened {
+        node: usize,
+        incarnation: u64,
+        volume: block::VolumeNumber,
+    },
     Dial,
     Client(usize),
-    GiveUp { client: usize, id: u64 },
+    GiveUp {
+        client: usize,
+        id: u64,
+    },
     Nemesis,
     Start(usize),
 }
@@ -211,6 +241,7 @@ impl World {
                     self.step(node, Input::Tick);
                 }
             }
+            Event::Opened { node, incarnation, volume } => self.opened(node, incarnation, volume),
             Event::Dial => self.dial(),
             Event::Client(client) => self.client_acts(client),
             Event::GiveUp { client, id } => self.give_up(client, id),
@@ -293,6 +324,10 @@ impl World {
                 if (good || promoted) && self.may_go_dark() && self.random.chance(likely) {
                     self.cut_due = true;
                 }
+            }
+            Effect::Open { volume } => {
+                let delay = self.random.between(20, 2_000);
+                self.after(delay, Event::Opened { node, incarnation, volume });
             }
             Effect::WakeAt(at) => {
                 let at = u64::try_from(at.0.as_micros()).unwrap_or(u64::MAX).max(self.now);

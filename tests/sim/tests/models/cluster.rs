@@ -486,7 +486,7 @@ impl Cluster {
                     }
                 }
                 Effect::WakeAt(at) => self.nodes[node].wake = Some(at.0),
-                Effect::Reply { .. } | Effect::Event(_) | Effect::Stopped => {}
+                Effect::Reply { .. } | Effect::Event(_) | Effect::Open { .. } | Effect::Stopped => {}
             }
         }
     }
