@@ -32,6 +32,7 @@ pub(crate) fn start(protocol: &str) -> Result<(Cluster, TempDir)> {
     let cluster =
         Cluster::start(Path::new(env!("CARGO_BIN_EXE_evenkeel")), dir.path(), SIZE_BYTES, protocol)?;
     cluster.wait_up_to_date()?;
+    cluster.wait_connected()?;
     Ok((cluster, dir))
 }
 

@@ -212,6 +212,17 @@ impl Cluster {
         })
     }
 
+    /// Waits until every node has met every other one. A first generation begins without whoever was not there yet, and
+    /// meets them again.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub fn wait_connected(&self) -> Result<()> {
+        (0..NODES.len()).try_for_each(|node| {
+            self.evenkeel(node, &["wait", RESOURCE, "connected", "--timeout", "60s"]).map(drop)
+        })
+    }
+
     /// `evenkeel status --json` of a node.
     ///
     /// # Errors

@@ -104,13 +104,29 @@ impl Server {
         }
     }
 
-    /// Sends `signal`.
+    /// Sends `signal`. With SIGSTOP it returns once every thread stands: the one that takes the signal may wait for a
+    /// processor while the others go on.
     ///
     /// # Errors
     /// When the process is gone.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         kill_process(Pid::from_child(&self.child), signal)?;
+        while signal == Signal::STOP && !self.stands()? {
+            thread::sleep(Duration::from_millis(1));
+        }
         Ok(())
+    }
+
+    /// Whether every thread is stopped (`T` in /proc/PID/task/TID/stat).
+    fn stands(&self) -> Result<bool> {
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            let stat = fs::read_to_string(thread?.path().join("stat"))?;
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            if state.context("a thread has a state")? != 'T' {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Resident memory in bytes (`VmRSS` of /proc/PID/status).
