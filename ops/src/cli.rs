@@ -100,7 +100,7 @@ pub enum Verb {
     NewGeneration(NewGeneration),
     /// Change an option of a running resource.
     ///
-    /// Returns once what the new value promises is true.
+    /// Returns once what the new value promises is true. It lasts until the node ends; then its configuration file holds.
     #[command(after_help = SET_EXAMPLES)]
     Set(Set),
     /// Wait until a resource is connected or up to date.

@@ -185,14 +185,14 @@ const ERRORS: &[Mistake] = &[
     mistake("[cluster]\n", "[cluster]\n^secret = \"hunter2\"\n", "secret is never", "0600"),
     mistake("user = \"db\", ", "^password = \"hunter2\", user = \"db\", ", "secret is never", "secret-file"),
     // What has to be there.
-    mistake("name = \"demo\"\n", "", "`name` is missing from [cluster]", "takes a name"),
+    mistake("name = \"demo\"\n", "", "`name` is missing from [cluster]", "add it (name)"),
     mistake(
         "secret-file = \"cluster.secret\"\n",
         "",
         "`secret-file` is missing from [cluster]",
         "openssl rand",
     ),
-    mistake("[[node]]\nname = \"alpha\"", "^[[node]]", "`name` is missing from [[node]]", "takes a name"),
+    mistake("[[node]]\nname = \"alpha\"", "^[[node]]", "`name` is missing from [[node]]", "add it (name)"),
     mistake(
         "[[node]]\nname = \"alpha\"\nid = 0",
         "^[[node]]\nname = \"alpha\"",

@@ -81,7 +81,13 @@ impl Resource {
                         "volume {number} of {resource} is {} here and no UpToDate peer is connected",
                         target.state
                     ),
-                    "connect a node with newer data, or give up what it has: evenkeel primary --force",
+                    &if target.disk.is_none() {
+                        format!("connect a node with data; see evenkeel why {resource}")
+                    } else {
+                        format!(
+                            "connect a node with newer data, or give up what it has: evenkeel primary {resource} --force"
+                        )
+                    },
                 );
             }
         }

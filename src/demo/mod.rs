@@ -97,7 +97,8 @@ fn instructions(nodes: &Nodes) -> String {
         "\n{}\n\n\
          Look:\n  {program} status --admin {}\n  {program} events --admin {}\n\n\
          Break: kill -9 a process above; the other nodes go on, and this page says how to start it again.\n\
-         Files and logs are in {}. Ctrl-C stops everything.",
+         Files and logs are in {}. Ctrl-C stops everything but nodes that you\n\
+         started yourself: stop those first.",
         how_to_attach(&portal, nodes::IQN),
         nodes.admin(0).display(),
         nodes.admin(1).display(),

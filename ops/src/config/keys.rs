@@ -98,14 +98,15 @@ pub(super) const CLUSTER: Section = Section {
             "tls",
             "table",
             Depends("no TLS"),
-            "Certificates for the connections between nodes: `[cluster.tls]`.",
+            "Certificates for the connections between nodes: `[cluster.tls]`. **Refused in this version.**",
         ),
     ],
 };
 
 pub(super) const TLS: Section = Section {
     header: "[cluster.tls]",
-    about: "Certificates for the connections between nodes, in PEM. `{node}` in a path stands for the node's name.",
+    about: "Certificates for the connections between nodes, in PEM. `{node}` in a path stands for the node's name. \
+            **Refused in this version.**",
     keys: &[
         key("ca", "path", Required, "The authority that signed every node's certificate."),
         key("certificate", "path", Required, "The node's certificate."),
@@ -135,7 +136,7 @@ pub(super) const NODE: Section = Section {
             "nvme-tcp",
             "addresses",
             Value("[]"),
-            "Where the node listens for NVMe/TCP hosts, usually port 4420.",
+            "Where the node listens for NVMe/TCP hosts, usually port 4420. **No effect in this version yet.**",
         ),
         key(
             "metrics",

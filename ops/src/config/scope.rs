@@ -121,7 +121,7 @@ impl<'t> Scope<'t> {
         self.problems().error(
             &self.span,
             format!("`{key}` is missing from {place}"),
-            format!("add it; it takes a {takes}: {about}"),
+            format!("add it ({takes}): {about}"),
         );
     }
 

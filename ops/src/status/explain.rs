@@ -68,7 +68,10 @@ struct Rule {
 
 fn disk(resource: &Resource, device: &Device) -> Option<&'static Rule> {
     let mut here = resource.connections.iter().flat_map(|peer| &peer.peer_devices);
-    let syncing = here.any(|peer| peer.volume == device.volume && peer.is_syncing());
+    let syncing = here.clone().any(|peer| peer.volume == device.volume && peer.is_syncing());
+    let waits = |peer: &PeerDevice| {
+        peer.volume == device.volume && peer.replication_state == ReplicationState::PausedSyncT
+    };
     match device.disk_state {
         DiskState::UpToDate if device.trouble.is_some() => Some(&SLOW_DISK),
         DiskState::UpToDate => None,
@@ -76,6 +79,7 @@ fn disk(resource: &Resource, device: &Device) -> Option<&'static Rule> {
         DiskState::Diskless => Some(&LOST_DISK),
         DiskState::Failed => Some(&FAILED_DISK),
         DiskState::Attaching | DiskState::Negotiating => Some(&STARTING_DISK),
+        DiskState::Inconsistent | DiskState::Outdated if syncing && here.any(waits) => Some(&HELD_UP),
         DiskState::Inconsistent | DiskState::Outdated if syncing => Some(&CATCHING_UP),
         DiskState::Inconsistent if device.fresh => Some(&FRESH),
         DiskState::Inconsistent => Some(&INCONSISTENT),
@@ -155,7 +159,8 @@ const QUORUM: Rule = Rule {
 
 const LOST_DISK: Rule = Rule {
     meaning: "this node has no usable copy of the volume; peers serve it",
-    remedy: "make room, mend or replace the disk, and start the node again; its log has the reason too",
+    remedy: "make room, or mend or replace the disk, then `evenkeel attach RESOURCE/VOLUME`; one that carries no label needs `evenkeel \
+             metadata create RESOURCE/VOLUME` first, with the node stopped",
 };
 
 const FAILED_DISK: Rule = Rule {
@@ -173,6 +178,11 @@ const STARTING_DISK: Rule = Rule { meaning: "the disk is being taken into use", 
 const CATCHING_UP: Rule = Rule {
     meaning: "what the disk lacks is being copied from a peer; reads are served by peers meanwhile",
     remedy: "evenkeel wait RESOURCE up-to-date",
+};
+
+const HELD_UP: Rule = Rule {
+    meaning: "what the disk lacks waits to be copied from a peer; reads are served by peers meanwhile",
+    remedy: "see below what holds it up",
 };
 
 const FRESH: Rule = Rule {
