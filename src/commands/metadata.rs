@@ -74,6 +74,17 @@ impl Place {
         }
     }
 
+    /// The disk with the metadata that it has.
+    fn open(&self) -> Result<(Backing, Found), CommandError> {
+        Backing::open_existing(&self.disk).map_err(|error| {
+            if error.is_unlabelled() {
+                CommandError::NoMetadata { disk: self.disk.path.display().to_string() }
+            } else {
+                error.into()
+            }
+        })
+    }
+
     fn refused(&self, error: &MetadataError) -> CommandError {
         CommandError::Metadata { disk: self.disk.path.display().to_string(), error: error.clone() }
     }
@@ -105,7 +116,7 @@ pub(super) fn show(show: &MetadataShow) -> Result<(), CommandError> {
 
 fn shown(asked: &MetadataPlace) -> Result<Shown, CommandError> {
     let place = Place::find(asked)?;
-    let (backing, found) = Backing::open_existing(&place.disk)?;
+    let (backing, found) = place.open()?;
     let (state, superblock) = match found {
         Found::Fresh => (State::Fresh, None),
         Found::Data => (State::Adopted, None),
@@ -134,7 +145,7 @@ pub(super) fn wipe(wipe: &MetadataWipe) -> Result<(), CommandError> {
     if !wipe.force {
         place.own(&wipe.place)?;
     }
-    Backing::open_existing(&place.disk)?.0.wipe_metadata()?;
+    place.open()?.0.wipe_metadata()?;
     print(&format!(
         "{} is no disk of {} any more; its data is as it was.\n",
         place.disk.path.display(),
@@ -217,6 +228,10 @@ mod tests {
         assert_eq!(shown(&asked.place).unwrap().state, State::Adopted);
         wiped(false).unwrap();
         assert_eq!(fs::read(&file).unwrap(), vec![0x5a; SIZE]);
+        // Nothing is left to be shown or taken away.
+        for nothing in [shown(&asked.place).map(drop), wiped(true)] {
+            assert!(nothing.unwrap_err().to_string().contains("carries no Evenkeel metadata"));
+        }
     }
 
     /// What a node that starts for the first time writes down.
@@ -259,7 +274,7 @@ mod tests {
             (refusal(&|asked| asked.place.volume.resource = "mail".into()), "no resource `mail`"),
             (refusal(&|asked| asked.place.volume.number = VolumeNumber(7)), "no volume 7"),
             (refusal(&|asked| asked.place.node = Some("bravo".into())), "its nodes are alpha"),
-            (refusal(&|_| ()), "db0.img"),
+            (refusal(&|_| ()), "db0.img: No such file"),
         ] {
             assert!(text.contains(hint), "{text}");
         }

@@ -55,6 +55,12 @@ pub enum CommandError {
         /// What is wrong.
         error: MetadataError,
     },
+    /// There is nothing to show or to take away.
+    #[error("{disk} carries no Evenkeel metadata; `evenkeel metadata create` makes it, and keeps the data")]
+    NoMetadata {
+        /// The disk.
+        disk: String,
+    },
     /// A disk is not ours, or in use.
     #[error(transparent)]
     Disk(#[from] OpenError),
@@ -66,7 +72,11 @@ impl CommandError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Configuration { .. } | Self::Load(_) | Self::Missing { .. } => ExitCode::from(2),
-            Self::Client(_) | Self::Io { .. } | Self::Metadata { .. } | Self::Disk(_) => ExitCode::FAILURE,
+            Self::Client(_)
+            | Self::Io { .. }
+            | Self::Metadata { .. }
+            | Self::NoMetadata { .. }
+            | Self::Disk(_) => ExitCode::FAILURE,
         }
     }
 }

@@ -127,19 +127,29 @@ pub enum OpenError {
         metadata: PathBuf,
     },
     /// The system refused.
-    #[error("cannot {doing} {}", path.display())]
+    #[error("cannot {doing} {}: {reason}", path.display())]
     Io {
         /// Which.
         path: PathBuf,
         /// What was tried.
         doing: &'static str,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
 impl OpenError {
-    pub(super) fn io(path: &Path, doing: &'static str, source: io::Error) -> Self {
-        Self::Io { path: path.to_owned(), doing, source }
+    pub(super) fn io(path: &Path, doing: &'static str, reason: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), doing, reason }
+    }
+
+    /// Whether there is data, and nothing that looks like metadata of ours.
+    pub(crate) const fn is_unlabelled(&self) -> bool {
+        matches!(
+            self,
+            Self::Foreign { what: LabelError::Missing, .. }
+                | Self::NoRoom { .. }
+                | Self::MetadataMissing { .. }
+        )
     }
 }

@@ -135,7 +135,10 @@ impl Superblock {
         match &self.activity_log {
             ActivityLog::Absent => writeln!(out, "  activity log: none")?,
             ActivityLog::Hot { extents, extent_size } => {
-                writeln!(out, "  activity log: {extents} hot extents of {extent_size} bytes")?;
+                writeln!(
+                    out,
+                    "  activity log: {extents} hot extents of {extent_size} bytes; after a crash all in them counts as different"
+                )?;
             }
             ActivityLog::Damaged => writeln!(out, "  activity log: damaged; after a crash all is copied")?,
         }
