@@ -58,9 +58,14 @@ pub(crate) fn flush(session: &mut Session) -> Result<()> {
 /// # Errors
 /// The first byte that differs when the patience is over.
 pub(crate) fn identical(cluster: &Cluster, patience: Duration) -> Result<()> {
+    identical_to(cluster, SIZE_BYTES, patience)
+}
+
+/// The same for a volume of `size_bytes`.
+pub(crate) fn identical_to(cluster: &Cluster, size_bytes: u64, patience: Duration) -> Result<()> {
     let deadline = Instant::now() + patience;
     loop {
-        let compared = image::compare(&cluster.image(ALPHA), &cluster.image(BRAVO), SIZE_BYTES);
+        let compared = image::compare(&cluster.image(ALPHA), &cluster.image(BRAVO), size_bytes);
         if compared.is_ok() || Instant::now() > deadline {
             return compared;
         }

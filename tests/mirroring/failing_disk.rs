@@ -41,7 +41,7 @@ fn rounds(test: &str, error: &'static str, frozen: bool) -> Result<()> {
         return Ok(());
     }
     let options = "disk = { disk-timeout = \"1s\" }\n";
-    let mut site = Site::start("C", Behaviour::Failing(error), options)?;
+    let mut site = Site::start("C", Behaviour::Failing(error), false, options)?;
     let mut host = site.host(&[ALPHA, BRAVO], 31);
     for round in 0..4 {
         let node = round % 2;

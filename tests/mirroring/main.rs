@@ -12,6 +12,7 @@ mod outages;
 mod power;
 mod quorum;
 mod replicas;
+mod resync;
 mod roles;
 mod site;
 mod split;

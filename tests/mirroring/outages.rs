@@ -104,7 +104,7 @@ fn a_node_outlives_its_terminal() -> Result<()> {
 }
 
 /// Runs `events` while `load` writes, and ends the load with them.
-fn under_load(
+pub(crate) fn under_load(
     load: &mut Load,
     session: &mut Session,
     events: impl FnOnce() -> Result<()> + Send,

@@ -26,7 +26,7 @@ fn what_was_flushed_is_on_both_disks() -> Result<()> {
     if skipped("what_was_flushed_is_on_both_disks")? {
         return Ok(());
     }
-    let mut site = Site::start("C", Behaviour::VolatileCache, "")?;
+    let mut site = Site::start("C", Behaviour::VolatileCache, false, "")?;
     let mut host = site.host(&[ALPHA, BRAVO], 21);
     let mut random = Random::new(21);
     let mut lost = 0;
@@ -71,7 +71,7 @@ fn a_primary_without_power_in_mode_a() -> Result<()> {
     if skipped("a_primary_without_power_in_mode_a")? {
         return Ok(());
     }
-    let mut site = Site::start("A", Behaviour::VolatileCache, "")?;
+    let mut site = Site::start("A", Behaviour::VolatileCache, false, "")?;
     let mut host = site.host(&[ALPHA], 23);
     let mut random = Random::new(23);
     for round in 0..5 {
@@ -89,7 +89,7 @@ fn one_node(protocol: &str, paths: &[usize]) -> Result<()> {
     if skipped(&format!("one node without power in mode {protocol}"))? {
         return Ok(());
     }
-    let mut site = Site::start(protocol, Behaviour::VolatileCache, "")?;
+    let mut site = Site::start(protocol, Behaviour::VolatileCache, false, "")?;
     let mut host = site.host(paths, 22);
     let mut random = Random::new(22);
     for round in 0..ROUNDS {

@@ -1,23 +1,18 @@
 //! A cluster whose two disks are served by processes of their own, so that they can lose their power or fail.
 
-use std::{
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, Result};
 use harness::{
     cluster::{Cluster, IQN, Layout, NODES},
     disk::{Behaviour, Disk},
     host::Host,
-    image,
     load::Random,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::cluster::{ALPHA, BRAVO};
+use crate::cluster::{ALPHA, BRAVO, identical_to};
 
 /// Alpha and bravo with such disks, and charlie without one.
 pub(crate) struct Site {
@@ -30,9 +25,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn start(protocol: &str, behaviour: Behaviour, options: &str) -> Result<Self> {
+    /// The size of its volume.
+    pub(crate) const SIZE_BYTES: u64 = 16 << 20;
+
+    pub(crate) fn start(protocol: &str, behaviour: Behaviour, cuttable: bool, options: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let layout = Layout { size_bytes: SIZE_BYTES, protocol, disks: 2, cuttable: false, options };
+        let layout = Layout { size_bytes: Self::SIZE_BYTES, protocol, disks: 2, cuttable, options };
         let binary = Path::new(env!("CARGO_BIN_EXE_evenkeel"));
         let mut cluster = Cluster::start_as(binary, dir.path(), &layout)?;
         cluster.wait_up_to_date()?;
@@ -82,15 +80,7 @@ impl Site {
     /// Both replicas are good again, hold the same bytes, and they are the right ones.
     pub(crate) fn agree(&mut self, host: &mut Host) -> Result<()> {
         self.cluster.wait_up_to_date()?;
-        let deadline = Instant::now() + self.lag;
-        loop {
-            let compared = image::compare(&self.cluster.image(ALPHA), &self.cluster.image(BRAVO), SIZE_BYTES);
-            if compared.is_ok() || Instant::now() > deadline {
-                compared?;
-                break;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
+        identical_to(&self.cluster, Self::SIZE_BYTES, self.lag)?;
         host.read_everything()?;
         self.cluster.alive()
     }
@@ -103,6 +93,5 @@ impl Site {
     }
 }
 
-const SIZE_BYTES: u64 = 16 << 20;
 const BLOCKS: usize = 256;
 const DEPTH: usize = 32;

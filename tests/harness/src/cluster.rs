@@ -112,6 +112,11 @@ impl Cluster {
         self.ways.iter().for_each(|(.., way)| way.shape(delay, bytes_per_second));
     }
 
+    /// Cuts what goes over all ways into pieces of 1 to `longest` bytes, in a cluster whose ways can be cut.
+    pub fn cut_into_pieces(&self, longest: usize) {
+        self.ways.iter().for_each(|(.., way)| way.cut_into_pieces(longest));
+    }
+
     /// Starts one node and waits until its portal accepts.
     ///
     /// # Errors

@@ -15,6 +15,8 @@ use std::{
 
 use anyhow::Result;
 
+use crate::load::Random;
+
 /// Forwards connections to one address until it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
@@ -33,6 +35,8 @@ struct State {
     delay_us: AtomicU64,
     /// How many bytes get through in a second, each way; 0: as many as come.
     bytes_per_second: AtomicU64,
+    /// The longest piece in which bytes come out; 0: as they went in.
+    longest_piece: AtomicUsize,
     ended: AtomicBool,
 }
 
@@ -75,6 +79,11 @@ impl Proxy {
         let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self.state.delay_us.store(delay_us, Ordering::Relaxed);
         self.state.bytes_per_second.store(bytes_per_second, Ordering::Relaxed);
+    }
+
+    /// Hands bytes out in pieces of 1 to `longest` bytes; 0 leaves them as they come.
+    pub fn cut_into_pieces(&self, longest: usize) {
+        self.state.longest_piece.store(longest, Ordering::Relaxed);
     }
 }
 
@@ -134,6 +143,7 @@ fn take(mut from: &TcpStream, entrance: &Sender<Piece>, state: &State, on_its_wa
 fn deliver(exit: &Receiver<Piece>, mut to: &TcpStream, state: &State, back: bool, on_its_way: &AtomicUsize) {
     let held = if back { &state.back } else { &state.there };
     let mut free_at = Instant::now();
+    let mut random = Random::new(1);
     for (came, bytes) in exit {
         let delay = Duration::from_micros(state.delay_us.load(Ordering::Relaxed));
         let rate = state.bytes_per_second.load(Ordering::Relaxed);
@@ -148,8 +158,19 @@ fn deliver(exit: &Receiver<Piece>, mut to: &TcpStream, state: &State, back: bool
             thread::sleep(BETWEEN_LOOKS);
         }
         on_its_way.fetch_sub(bytes.len(), Ordering::Relaxed);
-        if bytes.is_empty() || state.ended.load(Ordering::Relaxed) || to.write_all(&bytes).is_err() {
+        if bytes.is_empty() || state.ended.load(Ordering::Relaxed) {
             return;
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let piece = match state.longest_piece.load(Ordering::Relaxed) as u64 {
+                0 => rest.len(),
+                longest => rest.len().min(usize::try_from(1 + random.below(longest)).unwrap_or(1)),
+            };
+            if to.write_all(&rest[..piece]).is_err() {
+                return;
+            }
+            rest = &rest[piece..];
         }
     }
 }
